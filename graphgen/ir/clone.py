@@ -39,6 +39,7 @@ class Cloner:
         symbols: symbol -> what replaces it in types and attributes.
         overrides: attributes set on every op that has them.
         via: name of the pass added to every location, empty for none.
+        at: the location of every copy, instead of the original's.
         names: whether copies keep the names of results.
         shardings: whether copies keep the shardings of results.
     """
@@ -50,6 +51,7 @@ class Cloner:
         symbols: Mapping[str, Dim] | None = None,
         overrides: Mapping[str, AttrValue] | None = None,
         via: str = "",
+        at: Loc | None = None,
         names: bool = True,
         shardings: bool = True,
     ) -> None:
@@ -57,6 +59,7 @@ class Cloner:
         self.symbols = symbols or {}
         self.overrides = overrides or {}
         self.via = via
+        self.at = at
         self.names = names
         self.shardings = shardings
         self._attrs: dict[Attrs, Attrs] = {}
@@ -86,6 +89,8 @@ class Cloner:
 
     def loc(self, where: Loc) -> Loc:
         """The location of the copy of an op at ``where``."""
+        if self.at is not None:
+            return self.at
         if not self.via:
             return where
         found = self._locs.get(where)

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from graphgen.build import Builder
 from graphgen.config.fields import option, words
 from graphgen.config.option_words import DTYPES, TILES_AUTO, TILES_OFF
 from graphgen.errors import GraphgenError
-from graphgen.ir import Function, Module, Op, Value, dtype
+from graphgen.ir import Function, Module, Op, dtype
 from graphgen.ops.control import kernel_of
 from graphgen.passes.attention.tile_costs import AttentionShape, TileCost, asked_cost, tile_costs
-from graphgen.passes.attention.tile_loop import looped
+from graphgen.passes.attention.tile_loop import TiledLoops
 from graphgen.passes.attention.tile_sizes import TILED
 from graphgen.passes.attention.unrolled_tiles import unrolled
 from graphgen.passes.attention.window_slots import windowed
@@ -161,7 +160,7 @@ lhs_batch_dims=[0,1] rhs_batch_dims=[0,2] dtype=f32 : f32[1,1,1,1,4]
         if self.target not in target_names():
             # Legalization refuses it.
             return
-        shared = SharedFunctions(module)
+        loops = TiledLoops(SharedFunctions(module))
         meanings = {
             op.attrs.text("to_apply")
             for function in module.functions.values()
@@ -174,8 +173,8 @@ lhs_batch_dims=[0,1] rhs_batch_dims=[0,2] dtype=f32 : f32[1,1,1,1,4]
             for op in [op for op in function.block if op.name in TILED]:
                 if rewriter.exhausted:
                     break
-                self._tile(function, op, asked, rewriter, shared)
-        shared.put_first()
+                self._tile(function, op, asked, rewriter, loops)
+        loops.shared.put_first()
 
     def _tile(
         self,
@@ -183,7 +182,7 @@ lhs_batch_dims=[0,1] rhs_batch_dims=[0,2] dtype=f32 : f32[1,1,1,1,4]
         op: Op,
         asked: tuple[int, int] | None,
         rewriter: Rewriter,
-        shared: SharedFunctions,
+        loops: TiledLoops,
     ) -> None:
         shape, target = (
             AttentionShape.of(op, prompt=function.phase == "prefill"),
@@ -201,7 +200,11 @@ lhs_batch_dims=[0,1] rhs_batch_dims=[0,2] dtype=f32 : f32[1,1,1,1,4]
         if chosen.sizes.whole or rewriter.declines(function, op, "tiles"):
             return
         with rewriter.before(function, op) as b:
-            values = self._tiled(b, op, chosen, shared, unroll=target.is_accelerator)
+            kind = dtype(self.softmax)
+            if target.is_accelerator:
+                values = unrolled(b, op, chosen.sizes, kind)
+            else:
+                values = loops.place(b, op, chosen.sizes, kind)
         rewriter.replace(function, op, values, "tiles", gain=chosen.text)
 
     def _explain(
@@ -226,14 +229,6 @@ lhs_batch_dims=[0,1] rhs_batch_dims=[0,2] dtype=f32 : f32[1,1,1,1,4]
         shown = dict.fromkeys([chosen.text, *[cost.text for cost in costs]])
         sizes = f"{chosen.sizes.tokens} tokens, {chosen.sizes.slots} slots"
         rewriter.remark(f"@{function.name}: {sizes}: {'; '.join(shown)}")
-
-    def _tiled(
-        self, b: Builder, op: Op, chosen: TileCost, shared: SharedFunctions, *, unroll: bool
-    ) -> Sequence[Value]:
-        kind = dtype(self.softmax)
-        if unroll:
-            return unrolled(b, op, chosen.sizes, kind)
-        return looped(b, op, chosen.sizes, kind, shared)
 
 
 def block_of(text: str) -> tuple[int, int] | None:

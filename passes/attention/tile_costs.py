@@ -15,6 +15,7 @@ tiles of a block of tokens are those of the slots that it reads, if these are ha
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from graphgen.ir import Op, Value
 from graphgen.passes.attention.tile_sizes import TileSizes
@@ -206,6 +207,7 @@ def rates_of(target: Target, bits: int) -> ScoreRates | None:
     return _CPU_NARROW if bits <= 16 else _CPU_WIDE
 
 
+@lru_cache(maxsize=256)
 def scores_of(shape: AttentionShape, sizes: TileSizes) -> tuple[int, int]:
     """Scores and tiles that are computed, if the tokens are the last of the slots.
 

@@ -117,15 +117,12 @@ class OperandTiles:
         op = value.op
         if not cut.dims:
             return self.tile.whole(value)
-        # A value over tokens alone is as small as the query.
-        made = cut.slots is not None and op is not None
-        if made and op is not None and remade(op, cut, every_token=self.tile.every_token):
-            if op.name == "key_distance":
-                return self._distance(op)
-            cuts = operand_cuts(op, cut)
-            parts = [self.of(x, each) for x, each in zip(op.operands, cuts, strict=True)]
-            return self._emit(op, parts, cut)
-        return self.tile.part(value, cut)
+        parts = remade_of(value, cut, every_token=self.tile.every_token)
+        if op is None or parts is None:
+            return self.tile.part(value, cut)
+        if op.name == "key_distance":
+            return self._distance(op)
+        return self._emit(op, [self.of(x, each) for x, each in parts], cut)
 
     def _distance(self, op: Op) -> Value:
         """From the tile's first slot on: ``c - (position - first) = (first + c) - position``."""
@@ -144,6 +141,57 @@ class OperandTiles:
             if dim is not None:
                 sizes[dim] = size
         return tuple(sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionKind:
+    """An attention by what its tiles are made of; layers repeat.
+
+    Attributes:
+        key: equal for attentions whose tiles are alike, but for the values that they read.
+        reads: the values of the program that they read, in the order of the key.
+    """
+
+    key: tuple[object, ...]
+    reads: tuple[Value, ...]
+
+    @classmethod
+    def of(cls, op: Op, *, every_token: bool) -> AttentionKind:
+        """The kind of ``op``, in tiles that have all tokens or not."""
+        numbers: dict[tuple[Value, SlotRange], int] = {}
+        reads: dict[Value, int] = {}
+        # What tiles do not have a part in, such as the sum of all values, reads operands whole.
+        key: list[object] = [op.name, op.attrs]
+        key += [reads.setdefault(value, len(reads)) for value in op.operands]
+        work = [*zip(op.operands, cuts_of(op), strict=True)][::-1]
+        while work:
+            value, cut = work.pop()
+            cut = _held(value, cut)
+            known = numbers.get((value, cut))
+            if known is not None:
+                key.append(known)
+                continue
+            numbers[value, cut] = len(numbers)
+            parts = remade_of(value, cut, every_token=every_token)
+            if value.op is None or parts is None:
+                key += [value.type, cut, reads.setdefault(value, len(reads))]
+            else:
+                key += [value.type, cut, value.op.name, value.op.attrs]
+                work += parts[::-1]
+        return cls(tuple(key), tuple(reads))
+
+
+def remade_of(
+    value: Value, cut: SlotRange, *, every_token: bool
+) -> list[tuple[Value, SlotRange]] | None:
+    """The operands, with their cuts, of whose tiles a tile of a value is made.
+
+    ``None`` for one that is cut out of the value; one over tokens alone is as small as the query.
+    """
+    op = value.op
+    if op is None or cut.slots is None or not remade(op, cut, every_token=every_token):
+        return None
+    return [*zip(op.operands, operand_cuts(op, cut), strict=True)]
 
 
 def remade(op: Op, cut: SlotRange, *, every_token: bool) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from graphgen.build import Builder
 from graphgen.composites import DECOMPOSITIONS, Decomposition, decompose
-from graphgen.ir import Attrs, Function, Loc, Op, TensorType, Value
+from graphgen.ir import Attrs, Function, Op, TensorType, Value
 from graphgen.ir.clone import Cloner
 from graphgen.ops import OPS
 from graphgen.passes.core import Rewriter, Rule
@@ -39,17 +39,6 @@ class _Template:
     body: Function
     label: str
     misses: Sequence[MatchFailure]
-
-
-class _At(Cloner):
-    """Copies ops of a template to one place of a program."""
-
-    def __init__(self, mapping: dict[Value, Value], where: Loc) -> None:
-        super().__init__(mapping, names=False, shardings=False)
-        self.where = where
-
-    def loc(self, where: Loc) -> Loc:
-        return self.where
 
 
 class Inliner:
@@ -115,7 +104,8 @@ class Inliner:
             mapping.update(zip([value for _, value in body.outputs], op.results, strict=True))
             self._decline(template, function, op, mapping, rewriter.journal)
             return
-        cloner = _At(mapping, op.loc.through(rewriter.pass_name))
+        where = op.loc.through(rewriter.pass_name)
+        cloner = Cloner(mapping, at=where, names=False, shardings=False)
         copies = [cloner.op(inner, function.block, op) for inner in body.block]
         self._decline(template, function, op, mapping, rewriter.journal)
         results = [mapping[value] for _, value in body.outputs]
