@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from graphgen.ir import TensorType, Value
+from graphgen.ir.attrs import EMPTY
 from graphgen.lowering.hlo.annotations import shape_annotation
 from graphgen.lowering.hlo_proto.shape import HloShape, shape_of
 from graphgen.lowering.hlo_text.hlo_shapes import parse_shape
@@ -20,7 +21,8 @@ def dynamic_sizes(value: Value) -> tuple[bool, ...]:
 
 def value_type_text(value: Value) -> str:
     """Spell the type of a value, its bounds included."""
-    return type_text(value.type, dynamic_sizes(value))
+    owner = value.op or value
+    return type_text(value.type, () if owner.annotations is EMPTY else dynamic_sizes(value))
 
 
 def bounds_annotation(type_: TensorType, dynamic: tuple[bool, ...]) -> dict[str, str]:

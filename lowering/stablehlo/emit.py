@@ -9,6 +9,7 @@ from graphgen.analysis import called
 from graphgen.errors import GraphgenError
 from graphgen.gc_pause import paused_collector
 from graphgen.ir import Function, Loc, Module, Op, Value
+from graphgen.ir.attrs import EMPTY
 from graphgen.lowering.abi import donated, operation_name
 from graphgen.lowering.hlo.module_annotations import check_partitions
 from graphgen.lowering.mlir.mlir_types import string
@@ -22,9 +23,9 @@ from graphgen.lowering.stablehlo.bounded_sizes import value_type_text, without_b
 from graphgen.lowering.stablehlo.composite_notes import is_composite, without_composite
 from graphgen.lowering.stablehlo.control_rows import callee_symbol
 from graphgen.lowering.stablehlo.custom_call_rows import CONSTRAINT, constraint_is_op
-from graphgen.lowering.stablehlo.dialect import BY_OP, emit_op
+from graphgen.lowering.stablehlo.dialect import BY_OP
 from graphgen.lowering.stablehlo.dot_precision import ALGORITHM, PRECISION, precision_texts
-from graphgen.lowering.stablehlo.manual_computation import parts_of, written_operands
+from graphgen.lowering.stablehlo.manual_computation import parts_of
 from graphgen.lowering.stablehlo.module_notes import (
     channel_texts,
     function_texts,
@@ -33,6 +34,7 @@ from graphgen.lowering.stablehlo.module_notes import (
     result_texts,
 )
 from graphgen.lowering.stablehlo.op_row import signature, types_text
+from graphgen.lowering.stablehlo.op_texts import OpTexts
 from graphgen.ops import OPS
 from graphgen.text.printer import value_names
 
@@ -121,9 +123,9 @@ def stablehlo_lines(module: Module, function: Function) -> dict[Op, tuple[int, s
     number = len(opening.splitlines()) + 1
     found: dict[Op, tuple[int, str]] = {}
     for each in (function, *called(module, function, native=False)):
-        names = _names(each)
+        texts = OpTexts(each, _names(each))
         for op in each.block:
-            text = _op(op, names, None, preserved=True)
+            text = _op(op, texts, None, preserved=True)
             found[op] = (number, text.strip())
             number += text.count("\n") + 1
         # The return, a brace, and the head of the next function.
@@ -200,7 +202,8 @@ def _lines(
     function: Function, names: dict[Value, str], table: _LocationTable | None, preserved: bool
 ) -> list[str]:
     """Write the ops, the return and the closing brace."""
-    ops = [_op(op, names, table, preserved) for op in function.block]
+    texts = OpTexts(function, names)
+    ops = [_op(op, texts, table, preserved) for op in function.block]
     results = ", ".join([names[value] for _, value in function.outputs])
     types = types_text([value for _, value in function.outputs])
     returned = f" {results} : {types}" if results else ""
@@ -239,7 +242,7 @@ def _arguments(
     return out
 
 
-def _op(op: Op, names: dict[Value, str], locs: _LocationTable | None, preserved: bool) -> str:
+def _op(op: Op, texts: OpTexts, locs: _LocationTable | None, preserved: bool) -> str:
     if op.name not in BY_OP:
         raise GraphgenError(
             "GG0401",
@@ -247,9 +250,8 @@ def _op(op: Op, names: dict[Value, str], locs: _LocationTable | None, preserved:
             where=repr(op.loc),
             help="run the pass legalize{target=cpu} first",
         )
-    out = ", ".join([names[value] for value in op.results])
-    text = emit_op(op, out, [names[value] for value in written_operands(op)])
-    if op.annotations:
+    text = texts.text(op)
+    if op.annotations is not EMPTY:
         text = annotated_text(op, text) if preserved else plain_text(op, text)
     return f"    {text} loc({locs.name(op.loc)})" if locs else f"    {text}"
 
