@@ -100,6 +100,8 @@ class Cloner:
 
     def result_types(self, op: Op, operands: Sequence[Value], attrs: Attrs) -> list[TensorType]:
         """Types of the results of the copy of ``op`` on ``operands``."""
+        if not self.symbols:
+            return [result.type for result in op.results]
         return [self.type(result.type) for result in op.results]
 
     def result_names(self, op: Op) -> list[str | None]:
@@ -119,8 +121,8 @@ class Cloner:
         types = self.result_types(op, operands, attrs)
         names = self.result_names(op) if self.names else ()
         copy = Op(op.name, tuple(operands), types, attrs, self.loc(op.loc), names)
-        for old, new in zip(op.results, copy.results, strict=True):
-            self.mapping[old] = new
+        for old in op.results:
+            new = self.mapping[old] = copy.results[old.index]
             if self.shardings:
                 new.sharding = old.sharding
         if op.annotations is not EMPTY and all(
