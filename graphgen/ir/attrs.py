@@ -176,6 +176,8 @@ _interned: dict[tuple[tuple[str, object, AttrValue], ...], Attrs] = {}
 
 def attrs_of(items: Mapping[str, AttrValue]) -> Attrs:
     """The interned attribute set with these items, in this order."""
+    if not items:
+        return EMPTY
     key = tuple([(name, _kind(value), value) for name, value in items.items()])
     found = _interned.get(key)
     if found is None:
@@ -183,4 +185,4 @@ def attrs_of(items: Mapping[str, AttrValue]) -> Attrs:
     return found
 
 
-EMPTY = attrs_of({})
+EMPTY = _interned[()] = Attrs({})

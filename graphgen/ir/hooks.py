@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -82,5 +83,6 @@ def check_truth(value: Value) -> bool:
     return True
 
 
+@cache
 def _implementation(home: str, name: str) -> object:
     return getattr(import_module(home), name)

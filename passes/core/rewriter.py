@@ -169,7 +169,8 @@ class Rewriter:
             pairs = tuple((old, new, relation) for old, new in zip(op.results, values, strict=True))
             self._record(function, op, rule, tuple(created), pairs + related, gain)
         for old, new in zip(op.results, values, strict=True):
-            new.sharding = new.sharding or old.sharding
+            if new.sharding is None:
+                new.sharding = old.sharding
             function.replace_uses(old, new)
         function.block.erase(op)
         self.applications += not self._joining

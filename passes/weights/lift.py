@@ -23,7 +23,7 @@ from graphgen.ir import (
 )
 from graphgen.ir.clone import Cloner
 from graphgen.ir.dtype import s32
-from graphgen.ir.names import fresh_name
+from graphgen.ir.names import claim_name
 from graphgen.ops import OPS
 from graphgen.ops.control import CONTROL
 from graphgen.passes.core import Pass, Rewriter, register
@@ -164,8 +164,13 @@ class _Lift:
     # Numbers by what a value is computed from, and the other way around.
     numbers: dict[tuple[object, ...], _Key] = field(default_factory=dict[tuple[object, ...], _Key])
     parts: list[tuple[object, ...]] = field(default_factory=list[tuple[object, ...]])
-    # Names of what @weights.global hands to @weights.rank.
-    facts: set[str] = field(default_factory=set[str])
+    # Names of the interface, and of what @weights.global hands to @weights.rank.
+    taken: set[str] = field(init=False)
+    cloner: Cloner = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.taken = set(self.module.interface)
+        self.cloner = Cloner(via=self.rewriter.pass_name, shardings=False)
 
     @property
     def homes(self) -> tuple[Function, Function, Function]:
@@ -304,8 +309,7 @@ class _Lift:
             b = Builder(home, loc=value.op.loc.through(self.rewriter.pass_name))
             op = of_one_slot(b, value.op, operands)
         else:
-            cloner = Cloner(via=self.rewriter.pass_name, shardings=False)
-            op = cloner.detached(value.op, operands)
+            op = self.cloner.detached(value.op, operands)
             home.block.append(op)
         for old, new in zip(value.op.results, op.results, strict=True):
             self.copies[home.name, keys[old]] = new
@@ -314,7 +318,6 @@ class _Lift:
     def _through(self, value: Value, classes: dict[Value, int], keys: dict[Value, _Key]) -> Value:
         """A whole-tensor fact that a rank needs: an output of global, an argument of rank."""
         name = f"{self._param_name(keys[value])}.global"
-        self.facts.add(name)
         self.shared.outputs.append((name, self._copy(self.shared, value, classes, keys)))
         return self.ranked.block.add_arg(value.type, name)
 
@@ -344,9 +347,7 @@ class _Lift:
 
     def _param_name(self, key: _Key) -> str:
         """Named after the checkpoint tensors it is made of."""
-        facts = {name[:-7] for name in self.facts if name.endswith(".global")}
-        base = f"{joined(self._sources(key))}.{self._part(key)}"
-        return fresh_name(base, facts.union(self.module.interface), 2)
+        return claim_name(f"{joined(self._sources(key))}.{self._part(key)}", self.taken, 2)
 
     def _part(self, key: _Key) -> str:
         """The last part of a value's name: its relation to the tensors it derives from."""
