@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 from graphgen.config.fields import option, words
@@ -13,12 +14,14 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module, Op, dtype
 from graphgen.ops.control import kernel_of
 from graphgen.passes.attention.tile_costs import AttentionShape, TileCost, asked_cost, tile_costs
-from graphgen.passes.attention.tile_loop import TiledLoops
+from graphgen.passes.attention.tile_loop import looped
+from graphgen.passes.attention.tile_operands import attention_kind
 from graphgen.passes.attention.tile_sizes import TILED
 from graphgen.passes.attention.unrolled_tiles import unrolled
 from graphgen.passes.attention.window_slots import windowed
 from graphgen.passes.core import Pass, Rewriter, no_match, register
 from graphgen.passes.kernels.cpu_attention import has_attention_kernel
+from graphgen.passes.outline.op_templates import OpKind, OpTemplates
 from graphgen.passes.outline.shared_functions import SharedFunctions
 from graphgen.targets import find_target, target_names
 
@@ -160,7 +163,7 @@ lhs_batch_dims=[0,1] rhs_batch_dims=[0,2] dtype=f32 : f32[1,1,1,1,4]
         if self.target not in target_names():
             # Legalization refuses it.
             return
-        loops = TiledLoops(SharedFunctions(module))
+        shared = SharedFunctions(module)
         meanings = {
             op.attrs.text("to_apply")
             for function in module.functions.values()
@@ -170,11 +173,12 @@ lhs_batch_dims=[0,1] rhs_batch_dims=[0,2] dtype=f32 : f32[1,1,1,1,4]
         for function in list(module.functions.values()):
             if function.name in meanings:
                 continue
+            templates = OpTemplates()
             for op in [op for op in function.block if op.name in TILED]:
                 if rewriter.exhausted:
                     break
-                self._tile(function, op, asked, rewriter, loops)
-        loops.shared.put_first()
+                self._tile(function, op, asked, rewriter, shared, templates)
+        shared.put_first()
 
     def _tile(
         self,
@@ -182,7 +186,8 @@ lhs_batch_dims=[0,1] rhs_batch_dims=[0,2] dtype=f32 : f32[1,1,1,1,4]
         op: Op,
         asked: tuple[int, int] | None,
         rewriter: Rewriter,
-        loops: TiledLoops,
+        shared: SharedFunctions,
+        templates: OpTemplates,
     ) -> None:
         shape, target = (
             AttentionShape.of(op, prompt=function.phase == "prefill"),
@@ -200,11 +205,15 @@ lhs_batch_dims=[0,1] rhs_batch_dims=[0,2] dtype=f32 : f32[1,1,1,1,4]
         if chosen.sizes.whole or rewriter.declines(function, op, "tiles"):
             return
         with rewriter.before(function, op) as b:
-            kind = dtype(self.softmax)
+            sizes, softmax = chosen.sizes, dtype(self.softmax)
             if target.is_accelerator:
-                values = unrolled(b, op, chosen.sizes, kind)
+                values = unrolled(b, op, sizes, softmax)
             else:
-                values = loops.place(b, op, chosen.sizes, kind)
+                made_of = attention_kind(op, every_token=sizes.rows == 1)
+                kind = OpKind((*made_of.key, sizes), made_of.reads)
+                values = templates.place(
+                    b, op, kind, partial(looped, b, op, sizes, softmax, shared)
+                )
         rewriter.replace(function, op, values, "tiles", gain=chosen.text)
 
     def _explain(

@@ -7,7 +7,7 @@ of the module: what these read of the program is handed down to them, level by l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from graphgen.build import Builder
 from graphgen.composites.partial_attention import (
@@ -20,9 +20,8 @@ from graphgen.composites.partial_attention import (
     without_sinks,
 )
 from graphgen.ir import DType, Op, Value, tensor
-from graphgen.ir.clone import Cloner
 from graphgen.ir.dtype import s32
-from graphgen.passes.attention.tile_operands import AttentionKind, OperandTiles, SlotRange, cuts_of
+from graphgen.passes.attention.tile_operands import OperandTiles, SlotRange, cuts_of
 from graphgen.passes.attention.tile_sizes import TileSizes, results_of, sinks_of
 from graphgen.passes.outline.function_levels import FunctionLevel, Loops
 from graphgen.passes.outline.shared_functions import SharedFunctions
@@ -230,60 +229,16 @@ def _at(b: Builder, value: Value, first: Value) -> list[Value]:
     return [zero, first, *[zero] * (value.type.rank - 2)]
 
 
-@dataclass(frozen=True, slots=True)
-class TiledLoops:
-    """Builds attention in loops, once for each kind; every further use is a copy.
+def looped(
+    b: Builder, op: Op, sizes: TileSizes, softmax: DType, shared: SharedFunctions
+) -> Sequence[Value]:
+    """The results of the attention ``op`` in tiles, in loops.
 
-    Attributes:
+    Args:
+        b: where they are appended.
+        op: the composite.
+        sizes: of the tiles.
+        softmax: the type of the powers.
         shared: gets the functions of the loops.
     """
-
-    shared: SharedFunctions
-    _made: dict[object, _Template] = field(default_factory=dict[object, "_Template"])
-
-    def place(self, b: Builder, op: Op, sizes: TileSizes, softmax: DType) -> Sequence[Value]:
-        """The results of the attention ``op`` in tiles.
-
-        Args:
-            b: inserts before ``op``.
-            op: the composite.
-            sizes: of the tiles.
-            softmax: the type of the powers.
-        """
-        kind = AttentionKind.of(op, every_token=sizes.rows == 1)
-        key = (kind.key, sizes, softmax)
-        found = self._made.get(key)
-        if found is not None:
-            return found.copy(b, kind.reads)
-        before = op.prev
-        results = AttentionLoop(op, sizes, softmax, Loops(self.shared)).build(b)
-        made = before.next if before is not None else b.function.block.first
-        ops: list[Op] = []
-        while made is not None and made is not op:
-            ops.append(made)
-            made = made.next
-        self._made[key] = _Template(kind.reads, ops, results)
-        return results
-
-
-@dataclass(frozen=True, slots=True)
-class _Template:
-    """The ops of one attention in the program, whose loops run functions that are made.
-
-    Attributes:
-        reads: the values that they read.
-        ops: in order.
-        results: of the attention.
-    """
-
-    reads: Sequence[Value]
-    ops: Sequence[Op]
-    results: Sequence[Value]
-
-    def copy(self, b: Builder, reads: Sequence[Value]) -> Sequence[Value]:
-        """The results of an attention of the same kind that reads these values."""
-        cloner = Cloner(dict(zip(self.reads, reads, strict=True)), at=b.loc, names=False)
-        copies = [cloner.op(op, b.function.block, b.before) for op in self.ops]
-        if b.made is not None:
-            b.made += copies
-        return [cloner.mapping[value] for value in self.results]
+    return AttentionLoop(op, sizes, softmax, Loops(shared)).build(b)

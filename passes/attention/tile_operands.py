@@ -14,6 +14,7 @@ from graphgen.build import Builder
 from graphgen.ir import Dim, Op, Value
 from graphgen.ops import OPS, Trait
 from graphgen.ops.attention import attention_terms
+from graphgen.passes.outline.op_templates import OpKind
 
 
 class SlotRange(NamedTuple):
@@ -143,42 +144,29 @@ class OperandTiles:
         return tuple(sizes)
 
 
-@dataclass(frozen=True, slots=True)
-class AttentionKind:
-    """An attention by what its tiles are made of; layers repeat.
-
-    Attributes:
-        key: equal for attentions whose tiles are alike, but for the values that they read.
-        reads: the values of the program that they read, in the order of the key.
-    """
-
-    key: tuple[object, ...]
-    reads: tuple[Value, ...]
-
-    @classmethod
-    def of(cls, op: Op, *, every_token: bool) -> AttentionKind:
-        """The kind of ``op``, in tiles that have all tokens or not."""
-        numbers: dict[tuple[Value, SlotRange], int] = {}
-        reads: dict[Value, int] = {}
-        # What tiles do not have a part in, such as the sum of all values, reads operands whole.
-        key: list[object] = [op.name, op.attrs]
-        key += [reads.setdefault(value, len(reads)) for value in op.operands]
-        work = [*zip(op.operands, cuts_of(op), strict=True)][::-1]
-        while work:
-            value, cut = work.pop()
-            cut = _held(value, cut)
-            known = numbers.get((value, cut))
-            if known is not None:
-                key.append(known)
-                continue
-            numbers[value, cut] = len(numbers)
-            parts = remade_of(value, cut, every_token=every_token)
-            if value.op is None or parts is None:
-                key += [value.type, cut, reads.setdefault(value, len(reads))]
-            else:
-                key += [value.type, cut, value.op.name, value.op.attrs]
-                work += parts[::-1]
-        return cls(tuple(key), tuple(reads))
+def attention_kind(op: Op, *, every_token: bool) -> OpKind:
+    """The kind of an attention by what its tiles, which have all tokens or not, are made of."""
+    numbers: dict[tuple[Value, SlotRange], int] = {}
+    reads: dict[Value, int] = {}
+    # What tiles do not have a part in, such as the sum of all values, reads operands whole.
+    key: list[object] = [op.name, op.attrs]
+    key += [reads.setdefault(value, len(reads)) for value in op.operands]
+    work = [*zip(op.operands, cuts_of(op), strict=True)][::-1]
+    while work:
+        value, cut = work.pop()
+        cut = _held(value, cut)
+        known = numbers.get((value, cut))
+        if known is not None:
+            key.append(known)
+            continue
+        numbers[value, cut] = len(numbers)
+        parts = remade_of(value, cut, every_token=every_token)
+        if value.op is None or parts is None:
+            key += [value.type, cut, reads.setdefault(value, len(reads))]
+        else:
+            key += [value.type, cut, value.op.name, value.op.attrs]
+            work += parts[::-1]
+    return OpKind(tuple(key), tuple(reads))
 
 
 def remade_of(

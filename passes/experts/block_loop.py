@@ -18,10 +18,13 @@ from graphgen.ir.dtype import f32, pred, s32
 from graphgen.passes.experts.block_products import adapters_of_block, mlp, weights_of
 from graphgen.passes.experts.expert_choices import fixed
 from graphgen.passes.experts.token_blocks import TokenBlocks
+from graphgen.passes.outline.op_templates import OpKind
 from graphgen.passes.outline.shared_functions import SharedFunctions
 
 # A stored value [E,...] -> its part [n,...].
 Choose = Callable[[Value], Value]
+# The first operand of ``experts`` that is a weight.
+_WEIGHTS = 3
 _ELEMENTWISE = ("convert", "multiply", "add", "subtract", "divide")
 
 
@@ -50,6 +53,25 @@ def part_of(b: Builder, weight: Value, count: int, choose: Choose) -> Value:
     if op.name == "broadcast_in_dim":
         attrs["shape"] = (count, *weight.shape[1:])
     return b.emit(op.name, inner, attrs).result
+
+
+def experts_kind(op: Op, form: str, block: int) -> OpKind:
+    """The kind of an op ``experts`` in a form: how its weights are widened."""
+    key: list[object] = [op.attrs, form, block]
+    reads: dict[Value, int] = {}
+    for at, operand in enumerate(op.operands):
+        key.append(reads.setdefault(operand, len(reads)))
+        work = [operand]
+        while work:
+            value = work.pop()
+            # Tokens, choices and their shares are read as they are.
+            made = _widening(value) if at >= _WEIGHTS else None
+            if made is None:
+                key += [value.type, reads.setdefault(value, len(reads))]
+            else:
+                key += [value.type, made.name, made.attrs]
+                work += made.operands[::-1]
+    return OpKind(tuple(key), tuple(reads))
 
 
 def _collect(weight: Value, found: dict[Value, None]) -> None:

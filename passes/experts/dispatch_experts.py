@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from graphgen.build import Builder
@@ -12,7 +13,7 @@ from graphgen.config.fields import option, words
 from graphgen.config.option_words import DISPATCH_AUTO, EXPERT_DISPATCH
 from graphgen.ir import Attrs, Function, Module, Op, Value
 from graphgen.passes.core import NoMatch, Pass, Rewriter, no_match, register
-from graphgen.passes.experts.block_loop import LoopFunctions
+from graphgen.passes.experts.block_loop import LoopFunctions, experts_kind
 from graphgen.passes.experts.block_products import Compute, gathered, in_place
 from graphgen.passes.experts.expert_choices import entries_of, fixed
 from graphgen.passes.experts.form_costs import BLOCKS, FormCost, MixtureSizes, form_costs, rates_of
@@ -22,6 +23,7 @@ from graphgen.passes.experts.token_blocks import (
     expert_buffers,
     sorted_blocks,
 )
+from graphgen.passes.outline.op_templates import OpTemplates
 from graphgen.passes.outline.shared_functions import SharedFunctions
 from graphgen.passes.quantization.scale_products import scale_products
 from graphgen.targets import find_target, target_names
@@ -192,10 +194,11 @@ lhs_batch_dims=[1] rhs_batch_dims=[0] dtype=f32 : f32[3,1,4]
         loops = LoopFunctions(SharedFunctions(module))
         for function in list(module.functions.values()):
             mixtures = [op for op in function.block if op.name == "experts"]
+            templates = OpTemplates()
             for op in mixtures:
                 if rewriter.exhausted:
                     break
-                self._dispatch(function, op, rewriter, loops)
+                self._dispatch(function, op, rewriter, loops, templates)
             if mixtures:
                 # The products of quantized weights exist only now.
                 scale_products(function, rewriter)
@@ -203,7 +206,12 @@ lhs_batch_dims=[1] rhs_batch_dims=[0] dtype=f32 : f32[3,1,4]
             scale_products(function, rewriter)
 
     def _dispatch(
-        self, function: Function, op: Op, rewriter: Rewriter, loops: LoopFunctions
+        self,
+        function: Function,
+        op: Op,
+        rewriter: Rewriter,
+        loops: LoopFunctions,
+        templates: OpTemplates,
     ) -> None:
         sizes = MixtureSizes.of(op)
         rates = rates_of(find_target(self.target), op.operands[3].dtype, sizes.bytes)
@@ -219,8 +227,10 @@ lhs_batch_dims=[1] rhs_batch_dims=[0] dtype=f32 : f32[3,1,4]
             return
         compute = loops.looped if rates.loops else None
         with rewriter.before(function, op) as b:
-            value = dispatched(b, op.operands, op.attrs, chosen.form, chosen.block, compute)
-        rewriter.replace(function, op, [value], chosen.form, gain=chosen.text)
+            form, block = chosen.form, chosen.block
+            build = partial(dispatched, b, op.operands, op.attrs, form, block, compute)
+            values = templates.place(b, op, experts_kind(op, form, block), lambda: [build()])
+        rewriter.replace(function, op, values, form, gain=chosen.text)
         numbers = ", ".join(cost.text for cost in costs)
         rewriter.remark(f"@{function.name}: {_named(sizes)}: {chosen.form}; {numbers}")
 
