@@ -133,7 +133,18 @@ class NeuronBaseModel(metaclass=_ModelClass):
         """Logits [B,S,V] of prompts ``input_ids`` [B,S], without a cache, as PyTorch computes them.
 
         Compiled programs do the same of what :meth:`get_model_output` and ``lm_head`` compute.
+
+        Raises:
+            GraphgenError: GG0904 for other arguments: programs verify proposals themselves.
         """
+        for name, value in others.items():
+            if value is not None:
+                raise GraphgenError(
+                    "GG0904",
+                    f"{name} of {type(self).__name__}.forward is not built: a model in PyTorch "
+                    "computes prompts",
+                    help="leave it out; speculation runs in the programs of an application",
+                )
         hidden = self.get_model_output(input_ids=input_ids, position_ids=position_ids)
         return cast(Any, self).lm_head(hidden[0])
 

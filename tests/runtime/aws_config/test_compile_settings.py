@@ -250,6 +250,7 @@ def test_the_quantized_mlp_multiplies_narrow_rows_everywhere(monkeypatch: pytest
     [
         ("trn2", {"tp_degree": 24}, "1, 2, 4, 8, 16, 32, 64"),
         ("inf2", {"tp_degree": 16}, "1, 2, 4, 8, 24"),
+        ("trn1", {"tp_degree": 4}, "1, 2, 8, 16, 32"),
         ("trn1", {"logical_nc_config": 2}, "cannot be joined"),
         ("trn2", {"target": "trn1"}, "compiles for trn2"),
     ],

@@ -82,7 +82,8 @@ def test_aliases_read_and_write_the_original():
 
 
 def test_the_map_of_a_pretrained_config_is_inherited():
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     hook = load_pretrained_config(hf_config=transformers.GPT2Config(n_embd=48))
     config = InferenceConfig(NeuronConfig(), load_config=hook)
     assert config.attribute_map["hidden_size"] == "n_embd"

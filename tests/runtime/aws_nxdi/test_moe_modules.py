@@ -319,3 +319,24 @@ def test_experts_take_their_configuration_whole():
     config = RoutedExpertsMLPOpsConfig(**ROUTED, bias=True)
     assert ExpertMLPs(routed_experts_mlp_config=config).form.bias
     assert config.frozen
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_experts_compute_what_their_configuration_says(early: bool):
+    config = RoutedExpertsMLPOpsConfig(
+        **ROUTED,
+        hidden_act_scaling_factor=1.5,
+        hidden_act_bias=0.5,
+        gate_clamp_upper_limit=2.0,
+        gate_clamp_lower_limit=-2.0,
+        up_clamp_upper_limit=1.0,
+        up_clamp_lower_limit=-1.0,
+        normalize_top_k_affinities=not early,
+        early_expert_affinity_modulation=early,
+    )
+    experts = ExpertMLPs(routed_experts_mlp_config=config)
+    moe = MoE(RouterTopK(E, K, H, act_fn="sigmoid"), experts)
+    given = inputs(program(moe))
+    form = {"scale": 1.5, "bias": 0.5, "gate": (-2.0, 2.0), "up": (-1.0, 1.0), "early": early}
+    right = expected(given, sigmoid=True, normalize=not early, **form)[0]
+    np.testing.assert_allclose(results(moe, given)[0], right, rtol=1e-4, atol=1e-5)
