@@ -12,6 +12,7 @@ from tests.hashed_requirements import ROOT
 PAGES = [
     ("api.txt", "public_names.py", "public_names"),
     ("aws-configuration.md", "aws_configuration.py", "page"),
+    ("aws-items.md", "aws_items.py", "page"),
     ("options.md", "options.py", "page"),
 ]
 
