@@ -24,13 +24,14 @@ RUNTIME_STAMP := $(VENV)/.runtime-stamp
 KERNELS_STAMP := $(VENV)/.kernels-stamp
 MODEL_STAMP := $(VENV)/.model-stamp
 DEV_STAMP := $(VENV)/.dev-stamp
+DOCS_STAMP := $(VENV)/.docs-stamp
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 # Two pip processes must not write one environment at the same time, whatever -j says.
 .NOTPARALLEL:
 .PHONY: help demo test narrow slow exhaustive matrix mutants check format bench clean
-.PHONY: hashes audit sbom wheels fuzz soak
+.PHONY: hashes audit sbom wheels fuzz soak docs
 
 help: ## list the targets
 	@echo "graphgen: a compiler for LLM inference. Targets:"
@@ -87,6 +88,9 @@ bench: $(KERNELS_STAMP) $(MODEL_STAMP) ## run every script in benchmarks/, each 
 		[ -f "$$script" ] || continue; found=yes; \
 		echo "==> $$script" >&2; $(BIN)/python "$$script"; \
 	done; [ -n "$$found" ] || { echo "error: there is no script in benchmarks/" >&2; exit 1; }
+
+docs: $(DOCS_STAMP) ## build the site of the documentation and check it, build/site
+	$(BIN)/python -m docs.source.build_site build/site
 
 clean: ## delete what make, the demo and the tools have written, except .venv
 	rm -rf .cache build dist .hypothesis .import_linter_cache .pytest_cache .ruff_cache
@@ -151,6 +155,11 @@ $(DEV_STAMP): requirements/dev.txt requirements/hashed/dev.txt $(KERNELS_STAMP)
 	@echo "==> installing the other test and check tools"
 	$(call quietly,$(HASHED_INSTALL) --no-deps -r requirements/hashed/dev.txt)
 	$(call quietly,$(PIP_INSTALL) -c requirements/runtime.txt -c requirements/dev.txt $(TORCH))
+	@touch $@
+
+$(DOCS_STAMP): requirements/hashed/docs.txt $(DEV_STAMP)
+	@echo "==> installing what builds the documentation, about 20 MB"
+	$(call quietly,$(HASHED_INSTALL) --no-deps -r $<)
 	@touch $@
 
 # ---- the packages that all of this stands on -----------------------------------------------------

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-FILES: Final = ("runtime", "model", "dev")
+FILES: Final = ("runtime", "model", "dev", "docs")
 # Its builds come from several indexes, and the smallest one of an index is not of PyPI.
 UNHASHED: Final = frozenset({"torch"})
 _HEADER: Final = "# Written by `make hashes` of requirements/{name}.txt: do not edit.\n"

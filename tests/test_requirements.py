@@ -37,7 +37,7 @@ def test_make_installs_by_hashes():
     text = (ROOT / "Makefile").read_text("utf-8")
     rules = re.findall(r"^\$\((\w+)_STAMP\): .*\n((?:\t.*\n)+)", text, re.M)
     installs = {name: body for name, body in rules if "_INSTALL)" in body}
-    for name in ("RUNTIME", "MODEL", "DEV"):
+    for name in ("RUNTIME", "MODEL", "DEV", "DOCS"):
         assert "$(HASHED_INSTALL)" in installs[name]
     # Only torch and the checkout itself have no hashes.
     plain = [

@@ -14,6 +14,7 @@ PAGES = [
     ("aws-configuration.md", "aws_configuration.py", "page"),
     ("aws-items.md", "aws_items.py", "page"),
     ("options.md", "options.py", "page"),
+    ("trust.md", "trust.py", "page"),
 ]
 
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from enum import EnumType
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import graphgen
 from graphgen.runtime.compiled_module import CompiledModule
@@ -25,13 +25,17 @@ FILE: Final = Path(__file__).resolve().parents[1] / "api.txt"
 _KINDS: Final = {classmethod: "classmethod ", staticmethod: "staticmethod "}
 
 
+def public_objects() -> dict[str, Any]:
+    """The public names, and the classes of what they return, with what they stand for."""
+    names = {*graphgen.__all__, "compile"}
+    found = {name: getattr(graphgen, name) for name in names}
+    return found | {cls.__name__: cls for cls in RETURNED}
+
+
 def public_names() -> str:
     """A line for each name, and below a class one for each of its own public members."""
-    names = {*graphgen.__all__, "compile"}
-    found_by = {name: getattr(graphgen, name) for name in names}
-    found_by |= {cls.__name__: cls for cls in RETURNED}
     lines: list[str] = []
-    for name, found in sorted(found_by.items()):
+    for name, found in sorted(public_objects().items()):
         if isinstance(found, EnumType):
             lines.append(f"enum {name}: {', '.join(found.__members__)}")
         elif inspect.isclass(found):

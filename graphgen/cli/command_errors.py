@@ -103,6 +103,12 @@ class GuardedCommand(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, the options of no group, and those of each group."""
+        for title, records in self.help_sections(ctx).items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+    def help_sections(self, ctx: Any) -> dict[str, list[tuple[str, str]]]:
+        """The spelling and the meaning of each parameter, by the title of its section."""
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
         sections |= {group: [] for group in GROUPS}
         for param in self.get_params(ctx):
@@ -111,10 +117,7 @@ class GuardedCommand(TyperCommand):
                 option = param.param_type_name == "option"
                 group = getattr(param, "rich_help_panel", None) or "Options"
                 sections[group if option else "Arguments"].append(record)
-        for title, records in sections.items():
-            if records:
-                with formatter.section(title):
-                    formatter.write_dl(records)
+        return {title: records for title, records in sections.items() if records}
 
     def invoke(self, ctx: object) -> object:
         """Run the command."""
