@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
+from docs.source import notebook_pages
 from docs.source.api_pages import api_pages
 from docs.source.check_site import faults
 from docs.source.command_pages import command_pages, plain
@@ -26,8 +28,9 @@ DOCS = ROOT / "docs"
 def test_the_navigation_lists_every_page_once():
     listed = re.findall(r"^(?!`|:)(\S+)$", navigation(), re.MULTILINE)
     guides = {path.stem for path in DOCS.glob("*.md")} - {"index"}
+    notebooks = {f"notebooks/{path.stem}" for path in notebook_pages.notebooks()}
     files = {name.removesuffix(".md") for name in INCLUDED.values()}
-    assert sorted(listed) == sorted({*guides, *files, "commands/index", "api/index"})
+    assert sorted(listed) == sorted({*guides, *files, *notebooks, "commands/index", "api/index"})
 
 
 @pytest.mark.parametrize("file", [*INCLUDED, *(f"docs/{p.name}" for p in DOCS.glob("*.md"))])
@@ -68,6 +71,37 @@ def test_every_public_name_is_on_one_page():
     text = "\n".join(api_pages().values())
     named = re.findall(r"^\.\. auto\w+:: [\w.]+\.(\w+)$", text, re.MULTILINE)
     assert sorted(named) == sorted(public_objects())
+
+
+@pytest.mark.parametrize("path", notebook_pages.notebooks(), ids=lambda path: path.stem)
+def test_notebooks_are_committed_without_outputs(path: Path):
+    notebook = json.loads(path.read_text("utf-8"))
+    assert notebook["nbformat"] == 4
+    kinds = {cell["cell_type"] for cell in notebook["cells"]}
+    assert kinds == {"code", "markdown"}
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert all((cell["outputs"], cell["execution_count"]) == ([], None) for cell in code)
+
+
+# What the notebooks promise in their texts, as their cells print it.
+PRINTED = {
+    "inspect_a_jax_program": ("29 ops: ", "['dot_general'] [", "equal: True", "rms_norm(", "silu("),
+    "write_a_pass": ("reciprocal ok - no", "mistaken WRONG - mistaken #1: multiply-by-divisor at"),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param("inspect_a_jax_program", marks=pytest.mark.slow), "write_a_pass"],
+)
+def test_notebooks_run(name: str):
+    (path,) = (path for path in notebook_pages.notebooks() if path.stem == name)
+    outputs = "".join(re.findall(r"^```text\n(.*?)^```", notebook_pages.page(path), re.M | re.S))
+    assert [text for text in PRINTED[name] if text not in outputs] == []
+
+
+def test_every_notebook_is_run():
+    assert {path.stem for path in notebook_pages.notebooks()} == set(PRINTED)
 
 
 PAGE = '<html><body id="top"><a href="{link}">x</a><img src="{picture}"></body></html>'

@@ -1,8 +1,9 @@
 """Put the pages of the site together: what Sphinx reads, in a folder of its own.
 
 Guides are the files of ``docs``, readable without the site. The navigation is that of
-``docs/index.md``; to it come the pages of commands (``command_pages.py``) and of public names
-(``api_pages.py``), and files at the root of the repository.
+``docs/index.md``; to it come the pages of commands (``command_pages.py``), of public names
+(``api_pages.py``), of notebooks (``notebook_pages.py``), and files at the root of the
+repository.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from docs.source import api_pages, command_pages
+from docs.source import api_pages, command_pages, notebook_pages
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DOCS: Final = "docs"
@@ -42,6 +43,8 @@ def write_pages(folder: Path) -> list[str]:
     """
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(ROOT / DOCS, folder, ignore=shutil.ignore_patterns("source", "*.md", "api.txt"))
+    # Pages of notebooks show what cells print today.
+    executed = {f"{path.stem}.md": notebook_pages.page(path) for path in notebook_pages.notebooks()}
     pages = {path.name: f"{DOCS}/{path.name}" for path in sorted((ROOT / DOCS).glob("*.md"))}
     pages |= {name: file for file, name in INCLUDED.items()}
     made = {name: page_of(file) for name, file in pages.items()}
@@ -51,6 +54,7 @@ def write_pages(folder: Path) -> list[str]:
     commands = command_pages.command_pages()
     commands["index"] += _tree("", [name for name in commands if name != "index"])
     made |= {f"{command_pages.FOLDER}/{name}.md": text for name, text in commands.items()}
+    made |= {f"{notebook_pages.FOLDER}/{name}": text for name, text in executed.items()}
     names = api_pages.api_pages().items()
     made |= {f"{api_pages.FOLDER}/{name}.rst": text for name, text in names}
     for name, text in made.items():
@@ -80,7 +84,8 @@ def _tree(title: str, pages: list[str]) -> str:
 
 def included(file: str) -> str:
     """The page of a file of the repository."""
-    return INCLUDED.get(file) or posixpath.relpath(file, DOCS)
+    name = INCLUDED.get(file) or posixpath.relpath(file, DOCS)
+    return re.sub(r"\.ipynb$", ".md", name)
 
 
 def page_of(file: str) -> str:
