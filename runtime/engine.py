@@ -47,8 +47,7 @@ from graphgen.runtime.weights.presharded import read_shards
 from graphgen.runtime.weights.rank_weights import put_ranks, put_weights, weights_of
 
 if TYPE_CHECKING:
-    from graphgen.runtime.speculation.speculator import Speculator
-    from graphgen.runtime.speculation.tree_speculator import TreeSpeculator
+    from graphgen.runtime.speculation.decode_loop import SpeculativeLoop
 
 # Tokens of a message in a conversation that one launch takes.
 _TURN = 64
@@ -165,9 +164,7 @@ class Engine:
             check_async(self.session)
         self.async_mode = async_mode
         fused = has_fused_steps(self.session)
-        self.speculator: Speculator | TreeSpeculator | FusedSteps | None = (
-            FusedSteps(self.session.steps) if fused else None
-        )
+        self.speculator: SpeculativeLoop | None = FusedSteps(self.session.steps) if fused else None
         self.load_s = load_s
         self.phases: dict[str, float] = {}
         self.from_artifact = from_artifact

@@ -23,6 +23,7 @@ from graphgen.runtime.generation import GenerationRequest, generate
 from graphgen.runtime.open_speculator import check_same_tokens, eagle_draft
 from graphgen.runtime.sampling import Sampling
 from graphgen.runtime.session.session import Session, reserve_blocks
+from graphgen.runtime.speculation.decode_loop import SpeculativeLoop
 from graphgen.runtime.speculation.draft_model import DraftModel
 from graphgen.runtime.speculation.eagle_checkpoint import EagleCheckpoint
 from graphgen.runtime.speculation.eagle_draft import EagleDraft
@@ -122,7 +123,7 @@ class SpeculatingModel(Protocol):
 
 def open_speculator(
     target: SpeculatingModel, assistant: object, settings: AssistedSettings, needs: Sequence[int]
-) -> Speculator | TreeSpeculator | FusedSteps:
+) -> SpeculativeLoop:
     """The speculator of one call of ``generate``.
 
     Args:
@@ -261,7 +262,7 @@ def _tokenizer(path: str) -> Tokenizer | None:
 
 def decode_assisted(
     target: SpeculatingModel,
-    speculator: Speculator | TreeSpeculator | FusedSteps,
+    speculator: SpeculativeLoop,
     prompts: PromptRows,
     choices: Sequence[Sampling],
     ends: EndRules,

@@ -19,7 +19,7 @@ from graphgen.runtime.serving.scheduler import Launch
 from graphgen.runtime.serving.serving_request import RequestProgress
 from graphgen.runtime.session.session import Logits, Session
 from graphgen.runtime.session.step_call import packed
-from graphgen.runtime.speculation.accept import accepted_tokens
+from graphgen.runtime.speculation.accept import accepted_path
 from graphgen.runtime.speculation.proposal import Proposal, SpeculativeRow, WarmedProposer
 from graphgen.runtime.speculation.speculator import Speculator
 
@@ -56,7 +56,7 @@ class ProposedRow:
             allowed = None if request.mask is None else request.mask(answer)
             return changed_logits(scores, request.bias_after(answer), allowed)  # pyright: ignore[reportReturnType]
 
-        return accepted_tokens(logits, self.proposal, self.row, change)
+        return (token for token, _ in accepted_path(logits, self.proposal, self.row, change))
 
 
 class SpeculativeSteps:
@@ -137,7 +137,7 @@ class SpeculativeSteps:
         count = len(proposal.tokens)
         while count and not self._pool.reserve(row_of(progress), progress.processed + 1 + count):
             count -= 1
-        return Proposal(proposal.tokens[:count], proposal.probabilities[:count])
+        return proposal.pruned(count, count + 1)
 
 
 def row_of(progress: RequestProgress) -> int:

@@ -14,8 +14,7 @@ from graphgen.runtime.session.feature_log import FEATURES
 from graphgen.runtime.session.step_call import Floats
 from graphgen.runtime.speculation.eagle_draft import NEXT_FEATURES, EagleDraft, Place
 from graphgen.runtime.speculation.medusa_tree import MedusaTree
-from graphgen.runtime.speculation.proposal import SpeculativeRow
-from graphgen.runtime.speculation.tree_proposal import AcceptedPath, TreeProposal
+from graphgen.runtime.speculation.proposal import AcceptedPath, Proposal, SpeculativeRow
 
 # float [V]: the logarithms of a draft's probabilities.
 Logs = npt.NDArray[np.floating]
@@ -48,12 +47,12 @@ class GrowingTree:
         ranked = sorted(nodes, key=lambda node: -self.scores[node - 1])
         return sorted(ranked[:count])
 
-    def proposal(self, nodes: Sequence[int]) -> TreeProposal:
+    def proposal(self, nodes: Sequence[int]) -> Proposal:
         """The tree of some nodes, in order of their numbers, with all of their ancestors."""
         number = {0: 0, **{node: place for place, node in enumerate(nodes, 1)}}
-        return TreeProposal(
+        return Proposal(
             [self.tokens[node - 1] for node in nodes],
-            [number[self.parents[node - 1]] for node in nodes],
+            parents=[number[self.parents[node - 1]] for node in nodes],
         )
 
 
@@ -83,7 +82,7 @@ class TreePlan(Protocol):
         """
         ...
 
-    def chosen(self, tree: GrowingTree) -> TreeProposal:
+    def chosen(self, tree: GrowingTree) -> Proposal:
         """The nodes to verify."""
         ...
 
@@ -122,7 +121,7 @@ class DynamicTree:
         ]
         return tree.best(made, self.top) if level < self.depth else []
 
-    def chosen(self, tree: GrowingTree) -> TreeProposal:
+    def chosen(self, tree: GrowingTree) -> Proposal:
         """See :class:`TreePlan`."""
         every = range(1, len(tree.tokens) + 1)
         return tree.proposal(tree.best(every, self.nodes - 1))
@@ -169,7 +168,7 @@ class StaticTree:
         pairs = zip(self.shape.paths, self.shape.parents, strict=True)
         return max(path[-1] for path, above in pairs if above == parent)
 
-    def chosen(self, tree: GrowingTree) -> TreeProposal:
+    def chosen(self, tree: GrowingTree) -> Proposal:
         """See :class:`TreePlan`."""
         return tree.proposal(range(1, len(tree.tokens) + 1))
 
@@ -213,7 +212,7 @@ class EagleTree:
         """See :meth:`EagleDraft.start`."""
         self.draft.start()
 
-    def propose(self, rows: Sequence[SpeculativeRow]) -> list[TreeProposal]:
+    def propose(self, rows: Sequence[SpeculativeRow]) -> list[Proposal]:
         """The tree of each row."""
         self._starts = {row.number: len(row.sequence) - 1 for row in rows}
         wanted = {row.number: row for row in rows if row.wanted and self._room(row) >= 0}
@@ -237,7 +236,7 @@ class EagleTree:
             if fresh:
                 self._read({number: growing[number] for number in fresh})
         trees = {number: self.plan.chosen(grown.tree) for number, grown in growing.items()}
-        return [trees.get(row.number, TreeProposal()) for row in rows]
+        return [trees.get(row.number, Proposal()) for row in rows]
 
     def _room(self, row: SpeculativeRow) -> int:
         """Nodes after the last place of a row that the draft's cache has room for."""

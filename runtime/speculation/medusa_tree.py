@@ -21,8 +21,7 @@ from graphgen.errors import GraphgenError
 from graphgen.json_value import parse_json
 from graphgen.limits import JSON_BYTES
 from graphgen.models.medusa import BEST, MEDUSA_TOKENS
-from graphgen.runtime.speculation.proposal import SpeculativeRow
-from graphgen.runtime.speculation.tree_proposal import AcceptedPath, TreeProposal
+from graphgen.runtime.speculation.proposal import AcceptedPath, Proposal, SpeculativeRow
 
 # A default tree has the paths whose ranks, counted from 1, have a product of this at most.
 _LARGEST_PRODUCT = 4
@@ -145,15 +144,15 @@ class MedusaProposer:
         """Forget all guesses."""
         self._guesses = {}
 
-    def propose(self, rows: Sequence[SpeculativeRow]) -> list[TreeProposal]:
+    def propose(self, rows: Sequence[SpeculativeRow]) -> list[Proposal]:
         """The tree of each row."""
         return [self._tree(self._guesses.get(row.number)) for row in rows]
 
-    def _tree(self, guesses: npt.NDArray[np.generic] | None) -> TreeProposal:
+    def _tree(self, guesses: npt.NDArray[np.generic] | None) -> Proposal:
         if guesses is None:
-            return TreeProposal()
+            return Proposal()
         tokens = [int(guesses[len(path) - 1, path[-1]]) for path in self.tree.paths]
-        return TreeProposal(tokens, self.tree.parents)
+        return Proposal(tokens, parents=self.tree.parents)
 
     def observe(
         self, paths: Sequence[AcceptedPath], outputs: Mapping[str, npt.NDArray[np.generic]]

@@ -1,14 +1,15 @@
-"""The loop of speculative decoding: propose, verify in one launch, accept, take back.
+"""Steps of speculative decoding: propose, verify in one launch, accept, keep the accepted tokens.
 
 A step verifies the last token of each row and up to k - 1 proposed ones, k the
 ``speculation_length``. Each row accepts by itself and gets 1 to k tokens; the cache ends after the
-last of them. The tokens are those of plain decoding; drawn ones have the same distribution.
+last of them. The tokens are those of plain decoding; drawn ones have the same distribution. A line
+of proposals is a tree with one path.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -23,12 +24,19 @@ from graphgen.runtime.generation import (
     decode_step,
     tokens_left,
 )
+from graphgen.runtime.session.row_results import RowResults
 from graphgen.runtime.session.session import Session
 from graphgen.runtime.session.step_call import packed
 from graphgen.runtime.speculation.accept import accept
-from graphgen.runtime.speculation.acceptance_counts import AcceptanceCounts
 from graphgen.runtime.speculation.adaptive_length import AdaptiveLength
-from graphgen.runtime.speculation.proposal import Proposal, Proposer, SpeculativeRow
+from graphgen.runtime.speculation.decode_loop import SpeculativeLoop
+from graphgen.runtime.speculation.proposal import (
+    AcceptedPath,
+    ObservingProposer,
+    Proposal,
+    Proposer,
+    SpeculativeRow,
+)
 
 
 def check_verifies(session: Session, length: int) -> None:
@@ -61,7 +69,9 @@ def line_speculator(speculator: object) -> Speculator | None:
     Raises:
         GraphgenError: GG0705 for trees of proposals and for fused programs.
     """
-    if speculator is None or isinstance(speculator, Speculator):
+    if speculator is None:
+        return None
+    if isinstance(speculator, Speculator) and speculator.phase == VERIFY:
         return speculator
     raise GraphgenError(
         "GG0705",
@@ -70,8 +80,8 @@ def line_speculator(speculator: object) -> Speculator | None:
     )
 
 
-class Speculator:
-    """Decodes with proposals.
+class Speculator(SpeculativeLoop):
+    """Decodes with proposals: lines of tokens after the last one of each row.
 
     Args:
         proposer: gives the proposals.
@@ -80,8 +90,7 @@ class Speculator:
             :mod:`~graphgen.runtime.speculation.adaptive_length` says.
 
     Attributes:
-        phase: of the programs that verify.
-        counts: since the speculator was made.
+        counts: since the speculator was made; the places of a path, not of the nodes of a tree.
         chooser: of an adaptive speculator that has begun; else ``None``.
 
     Raises:
@@ -91,17 +100,19 @@ class Speculator:
     phase = VERIFY
 
     def __init__(self, proposer: Proposer, length: int, *, adaptive: bool = False) -> None:
-        if length < 2:
-            raise GraphgenError(
-                "GG0705",
-                f"a speculation length of {length} leaves no token to propose",
-                help="give --speculation-length 2 or more: the last token, and those proposed",
-            )
+        super().__init__(length)
+        self._check_length()
         self.proposer = proposer
-        self.length = length
-        self.counts = AcceptanceCounts()
         self.chooser: AdaptiveLength | None = None
         self._adaptive = adaptive
+
+    def _check_length(self) -> None:
+        if self.length < 2:
+            raise GraphgenError(
+                "GG0705",
+                f"a speculation length of {self.length} leaves no token to propose",
+                help="give --speculation-length 2 or more: the last token, and those proposed",
+            )
 
     def begin(self, session: Session) -> None:
         """Begin with empty rows; what was measured is kept.
@@ -148,41 +159,41 @@ class Speculator:
         if self.chooser is not None:
             self.chooser.note_launch(tokens, clock.seconds)
 
-    def decode(
-        self,
-        session: Session,
-        rows: list[Row],
-        request: GenerationRequest,
-        on_token: OnToken | None,
-    ) -> Iterator[float]:
-        """Decode until every row is done; yields the seconds of each step.
-
-        Raises:
-            GraphgenError: GG0705 for programs that verify fewer tokens.
-        """
-        self.begin(session)
-        while any(not row.finish for row in rows):
-            with Clock(session) as clock:
-                self._step(session, rows, request, on_token)
-            yield clock.seconds
-
-    def _step(
+    def step(
         self,
         session: Session,
         rows: list[Row],
         request: GenerationRequest,
         on_token: OnToken | None,
     ) -> None:
+        """Propose, verify in one launch, accept, and keep in the cache what was accepted.
+
+        A step that neither proposes nor observes is an ordinary decode step.
+        """
+        active = [number for number, row in enumerate(rows) if not row.finish]
         wanted = [self._wanted(session, row, number, request) for number, row in enumerate(rows)]
-        active = {number: number for number, row in enumerate(rows) if not row.finish}
-        proposals = self.propose(wanted, active)
-        if not any(proposal.tokens for proposal in proposals):
+        proposals = self.propose(wanted, {n: n for n in active})
+        given = self._fitting(session, active, wanted, proposals)
+        proposer = self.proposer if isinstance(self.proposer, ObservingProposer) else None
+        observes = proposer is not None and proposer.observes
+        if not observes and not any(proposal.tokens for proposal in given):
             for number in active:
                 self.note(number, 0, 1)
             with self.launching(session, 1):
                 decode_step(session, rows, request, on_token)
             return
-        self._verify(session, rows, wanted, proposals, request, on_token)
+        tokens = [[rows[n].tokens[-1], *given[n].tokens] for n in active]
+        with self.launching(session, max(map(len, tokens))):
+            made = self._verify(session, active, tokens, [given[n] for n in active])
+        paths: list[AcceptedPath] = []
+        for place, number in enumerate(active):
+            logits = made.token_logits[place, : len(tokens[place])]
+            path = AcceptedPath(number, *accept(logits, given[number], wanted[number]))
+            self.note(number, max(given[number].depths), len(path.tokens))
+            paths.append(path)
+        keep(session, rows, paths, request, on_token)
+        if proposer is not None:
+            proposer.observe(paths, made.outputs)
 
     def _wanted(
         self, session: Session, row: Row, number: int, request: GenerationRequest
@@ -193,25 +204,56 @@ class Speculator:
             [*row.prompt, *row.tokens], row.how, number, len(row.tokens), max(most, 0)
         )
 
+    def _fitting(
+        self,
+        session: Session,
+        active: Sequence[int],
+        rows: Sequence[SpeculativeRow],
+        proposals: Sequence[Proposal],
+    ) -> Sequence[Proposal]:
+        """As much of the proposals as the cache has slots for: all tokens that rows want."""
+        return proposals
+
     def _verify(
         self,
         session: Session,
-        rows: list[Row],
-        wanted: Sequence[SpeculativeRow],
+        numbers: Sequence[int],
+        tokens: Sequence[Sequence[int]],
         proposals: Sequence[Proposal],
-        request: GenerationRequest,
-        on_token: OnToken | None,
-    ) -> None:
-        active = [number for number, row in enumerate(rows) if not row.finish]
-        given = [[rows[n].tokens[-1], *proposals[n].tokens] for n in active]
-        starts = session.lengths[active].tolist()
-        with self.launching(session, max(map(len, given))):
-            logits = session.step(*packed(given, starts), active, verify=True).token_logits
-        lengths = session.lengths.copy()
-        for place, number in enumerate(active):
-            proposal = proposals[number]
-            seen = logits[place, : len(given[place])]
-            made = accept(seen, proposal, wanted[number])
-            self.note(number, len(proposal.tokens), len(made))
-            lengths[number] = append_tokens(session, rows, number, made, request, on_token)
-        session.take_back(lengths)
+    ) -> RowResults:
+        """Append the nodes of each row to the cache, node 0 at its length, in one launch.
+
+        Args:
+            session: with the programs of the phase.
+            numbers: n rows of the cache.
+            tokens: of each row those of its nodes, node 0 first.
+            proposals: of each row.
+        """
+        starts = session.lengths[[*numbers]].tolist()
+        return session.step(*packed(tokens, starts), [*numbers], verify=True)
+
+
+def keep(
+    session: Session,
+    rows: list[Row],
+    paths: Sequence[AcceptedPath],
+    request: GenerationRequest,
+    on_token: OnToken | None,
+) -> None:
+    """Append the tokens of paths to their rows, and keep the slots of the paths in the cache.
+
+    Slots of accepted nodes move to those after node 0's, and the row ends after the last of them.
+    """
+    lengths = session.lengths.copy()
+    moves: dict[int, list[int]] = {}
+    for path in paths:
+        row = rows[path.number]
+        start = len(row.prompt) + len(row.tokens) - 1
+        held = append_tokens(session, rows, path.number, path.tokens, request, on_token)
+        lengths[path.number] = held
+        kept = path.nodes[: held - start]
+        if [*kept] != [*range(len(kept))]:
+            moves[path.number] = [start + node for node in kept[1:]]
+    session.take_back(lengths)
+    if moves:
+        session.move_slots([*moves], [*moves.values()])

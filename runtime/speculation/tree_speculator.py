@@ -1,4 +1,4 @@
-"""The loop of speculation with trees: propose, verify in one launch, accept a path, move it.
+"""Speculation with trees: a step accepts one path of each row's tree.
 
 A step verifies the last token of each row and the other nodes of its tree. Each row accepts by
 itself and gets 1 to d + 1 tokens of a tree of depth d. Cache entries of the accepted nodes move to
@@ -7,28 +7,17 @@ the slots after node 0's; the cache ends after the last of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import VERIFY_TREE
-from graphgen.runtime.generation import (
-    Clock,
-    GenerationRequest,
-    OnToken,
-    Row,
-    append_tokens,
-    decode_step,
-    tokens_left,
-)
 from graphgen.runtime.session.row_results import RowResults
 from graphgen.runtime.session.session import Session, reserve_blocks
 from graphgen.runtime.session.step_call import Ints, packed
-from graphgen.runtime.speculation.accept import accept_tree
-from graphgen.runtime.speculation.acceptance_counts import AcceptanceCounts
-from graphgen.runtime.speculation.proposal import SpeculativeRow
-from graphgen.runtime.speculation.tree_proposal import AcceptedPath, TreeProposal, TreeProposer
+from graphgen.runtime.speculation.proposal import Proposal, Proposer, SpeculativeRow
+from graphgen.runtime.speculation.speculator import Speculator
 
 
 def check_tree_programs(session: Session, nodes: int) -> None:
@@ -42,7 +31,7 @@ def check_tree_programs(session: Session, nodes: int) -> None:
         )
 
 
-class TreeSpeculator:
+class TreeSpeculator(Speculator):
     """Decodes with trees of proposals.
 
     Args:
@@ -50,35 +39,25 @@ class TreeSpeculator:
         nodes: S, nodes of a tree that a step verifies: a row's last token and up to S - 1
             proposals.
 
-    Attributes:
-        phase: of the programs that verify.
-        counts: since the speculator was made; the places of a path, not of the nodes.
-
     Raises:
         GraphgenError: GG0705 for fewer than two nodes.
     """
 
     phase = VERIFY_TREE
 
-    def __init__(self, proposer: TreeProposer, nodes: int) -> None:
-        if nodes < 2:
+    def __init__(self, proposer: Proposer, nodes: int) -> None:
+        super().__init__(proposer, nodes)
+
+    def _check_length(self) -> None:
+        if self.length < 2:
             raise GraphgenError(
                 "GG0705",
-                f"a tree of {nodes} nodes leaves no token to propose",
+                f"a tree of {self.length} nodes leaves no token to propose",
                 help="give 2 nodes or more: the last token, and those proposed",
             )
-        self.proposer = proposer
-        self.length = nodes
-        self.counts = AcceptanceCounts()
 
-    def decode(
-        self,
-        session: Session,
-        rows: list[Row],
-        request: GenerationRequest,
-        on_token: OnToken | None,
-    ) -> Iterator[float]:
-        """Decode until every row is done; yields the seconds of each step.
+    def begin(self, session: Session) -> None:
+        """Begin with empty rows.
 
         Raises:
             GraphgenError: GG0705 for programs that verify fewer nodes, GG0304 for caches whose
@@ -88,79 +67,35 @@ class TreeSpeculator:
         # Makes the program of moves, or refuses the caches.
         session.move_slots((), ())
         self.proposer.start()
-        while any(not row.finish for row in rows):
-            with Clock(session) as clock:
-                self._step(session, rows, request, on_token)
-            yield clock.seconds
 
-    def _step(
+    def _fitting(
         self,
         session: Session,
-        rows: list[Row],
-        request: GenerationRequest,
-        on_token: OnToken | None,
-    ) -> None:
-        left = [tokens_left(session, row, request) for row in rows]
-        wanted = [
-            SpeculativeRow([*r.prompt, *r.tokens], r.how, n, len(r.tokens), max(most - 1, 0))
-            for n, (r, most) in enumerate(zip(rows, left, strict=True))
-        ]
-        room = node_room(session, [n for n, most in enumerate(left) if most], self.length)
-        trees = [
+        active: Sequence[int],
+        rows: Sequence[SpeculativeRow],
+        proposals: Sequence[Proposal],
+    ) -> Sequence[Proposal]:
+        room = node_room(session, active, self.length)
+        return [
             tree.pruned(row.wanted, room.get(row.number, 1))
-            for tree, row in zip(self.proposer.propose(wanted), wanted, strict=True)
+            for tree, row in zip(proposals, rows, strict=True)
         ]
-        self.counts.launches += 1
-        if not self.proposer.observes and not any(tree.tokens for tree in trees):
-            for row in rows:
-                if not row.finish:
-                    self.counts.note(0, 1)
-            decode_step(session, rows, request, on_token)
-            return
-        active = [number for number, row in enumerate(rows) if not row.finish]
-        given = [[rows[n].tokens[-1], *trees[n].tokens] for n in active]
-        made = verify_trees(session, active, given, [trees[n] for n in active])
-        paths = [self._accepted(made, place, trees[n], wanted[n]) for place, n in enumerate(active)]
-        self._keep(session, rows, paths, request, on_token)
-        self.proposer.observe(paths, made.outputs)
 
-    def _accepted(
-        self, made: RowResults, place: int, tree: TreeProposal, row: SpeculativeRow
-    ) -> AcceptedPath:
-        logits = made.token_logits[place, : len(tree.tokens) + 1]
-        nodes, tokens = accept_tree(logits, tree, row)
-        self.counts.note(max(tree.depths), len(tokens))
-        return AcceptedPath(row.number, nodes, tokens)
-
-    def _keep(
+    def _verify(
         self,
         session: Session,
-        rows: list[Row],
-        paths: Sequence[AcceptedPath],
-        request: GenerationRequest,
-        on_token: OnToken | None,
-    ) -> None:
-        """Append the tokens of each row, and keep the path of its cache."""
-        lengths = session.lengths.copy()
-        moves: dict[int, list[int]] = {}
-        for path in paths:
-            row = rows[path.number]
-            start = len(row.prompt) + len(row.tokens) - 1
-            held = append_tokens(session, rows, path.number, path.tokens, request, on_token)
-            lengths[path.number] = held
-            kept = path.nodes[: held - start]
-            if [*kept] != [*range(len(kept))]:
-                moves[path.number] = [start + node for node in kept[1:]]
-        session.take_back(lengths)
-        if moves:
-            session.move_slots([*moves], [*moves.values()])
+        numbers: Sequence[int],
+        tokens: Sequence[Sequence[int]],
+        proposals: Sequence[Proposal],
+    ) -> RowResults:
+        return verify_trees(session, numbers, tokens, proposals)
 
 
 def verify_trees(
     session: Session,
     seq_ids: Sequence[int],
     tokens: Sequence[Sequence[int]],
-    trees: Sequence[TreeProposal],
+    trees: Sequence[Proposal],
 ) -> RowResults:
     """Append the nodes of trees to rows of the cache, node 0 at the length of each.
 

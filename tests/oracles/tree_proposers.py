@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphgen.runtime.generation import Completion
-from graphgen.runtime.speculation.proposal import SpeculativeRow
-from graphgen.runtime.speculation.tree_proposal import AcceptedPath, TreeProposal
+from graphgen.runtime.speculation.proposal import AcceptedPath, Proposal, SpeculativeRow
 
 VOCABULARY = 131
 
@@ -37,7 +36,7 @@ class KnownTrees:
     def start(self) -> None:
         pass
 
-    def propose(self, rows: Sequence[SpeculativeRow]) -> list[TreeProposal]:
+    def propose(self, rows: Sequence[SpeculativeRow]) -> list[Proposal]:
         return [self._tree(row) for row in rows]
 
     def observe(
@@ -45,7 +44,7 @@ class KnownTrees:
     ) -> None:
         self.seen += paths
 
-    def _tree(self, row: SpeculativeRow) -> TreeProposal:
+    def _tree(self, row: SpeculativeRow) -> Proposal:
         right = [*self.answers[row.number][row.made :], *[0] * self.nodes]
         tokens, parents = list[int](), list[int]()
         at, depth = 0, 0
@@ -65,4 +64,4 @@ class KnownTrees:
                 parents.append(0 if node in (1, 3, 4) else node - 1 if node == 2 else 1)
                 wrong = (right[0] + 1) % VOCABULARY
                 tokens.append(wrong if node == 1 else right[0] if node in (3, 4) else right[1])
-        return TreeProposal(tokens, parents)
+        return Proposal(tokens, parents=parents)

@@ -44,11 +44,11 @@ def drawn_pairs(how: Sampling, certain: bool) -> Counter[tuple[int, int]]:
         proposal = proposed(seed, mine, certain)
         row = SpeculativeRow([3], mine, 0, 0, 2)
         sequences = [(3, *proposal.tokens[:n]) for n in range(3)]
-        made = accept(np.stack([logits_after(s, 1) for s in sequences]), proposal, row)
+        made = accept(np.stack([logits_after(s, 1) for s in sequences]), proposal, row)[1]
         if len(made) == 1:
             # The next step begins with the target's own token.
             then = SpeculativeRow([3, *made], mine, 0, 1, 0)
-            made += accept(logits_after((3, *made), 1)[None], Proposal(), then)
+            made += accept(logits_after((3, *made), 1)[None], Proposal(), then)[1]
         pairs[made[0], made[1]] += 1
     return pairs
 
@@ -97,9 +97,9 @@ def test_the_check_sees_another_distribution():
 def test_greedy_rows_take_the_targets_tokens():
     logits = np.eye(WORDS)[[4, 5, 6]]
     row = SpeculativeRow([3], Sampling(), 0, 0, 2)
-    assert accept(logits, Proposal([4, 5]), row) == [4, 5, 6]
-    assert accept(logits, Proposal([4, 9]), row) == [4, 5]
-    assert accept(logits[:1], Proposal(), row) == [4]
+    assert accept(logits, Proposal([4, 5]), row)[1] == [4, 5, 6]
+    assert accept(logits, Proposal([4, 9]), row)[1] == [4, 5]
+    assert accept(logits[:1], Proposal(), row)[1] == [4]
 
 
 def test_a_token_that_the_draft_never_draws_may_be_drawn():
@@ -108,7 +108,7 @@ def test_a_token_that_the_draft_never_draws_may_be_drawn():
     logits[:, 8] = 50.0
     only_two = np.zeros(WORDS)
     only_two[2] = 1.0
-    made = accept(logits, Proposal([2], [only_two]), SpeculativeRow([3], how, 0, 0, 1))
+    made = accept(logits, Proposal([2], [only_two]), SpeculativeRow([3], how, 0, 0, 1))[1]
     assert made == [8]
 
 
@@ -116,5 +116,5 @@ def test_a_smaller_vocabulary_of_the_draft_is_part_of_the_targets():
     how = Sampling(do_sample=True)
     logits = np.zeros((2, WORDS))
     small = np.full(5, 0.2)
-    made = accept(logits, Proposal([2], [small]), SpeculativeRow([3], how, 0, 0, 1))
+    made = accept(logits, Proposal([2], [small]), SpeculativeRow([3], how, 0, 0, 1))[1]
     assert all(0 <= token < WORDS for token in made)

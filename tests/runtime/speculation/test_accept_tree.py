@@ -10,9 +10,8 @@ import pytest
 
 from graphgen.runtime.sampling import Sampling
 from graphgen.runtime.sampling.processors import probabilities, process
-from graphgen.runtime.speculation.accept import accept_tree
-from graphgen.runtime.speculation.proposal import SpeculativeRow
-from graphgen.runtime.speculation.tree_proposal import TreeProposal
+from graphgen.runtime.speculation.accept import accept
+from graphgen.runtime.speculation.proposal import Proposal, SpeculativeRow
 from tests.runtime.speculation.test_accept import DRAWS, WORDS, check, logits_after
 
 PARENTS = [0, 0, 0, 1, 1, 2]
@@ -35,7 +34,7 @@ def drafted(last: int, how: Sampling) -> np.ndarray:
     return probabilities(process(logits_of(last, 2), [last], how))
 
 
-def proposed(rng: np.random.Generator, how: Sampling, kind: str) -> TreeProposal:
+def proposed(rng: np.random.Generator, how: Sampling, kind: str) -> Proposal:
     """Siblings of a draft with other logits: its best, or drawn with or without replacement."""
     tokens, drawn = list[int](), []
     for node, parent in enumerate(PARENTS, 1):
@@ -49,7 +48,7 @@ def proposed(rng: np.random.Generator, how: Sampling, kind: str) -> TreeProposal
         best = kind == "certain"
         tokens.append(int(draft.argmax()) if best else int(rng.choice(WORDS, p=draft)))
         drawn.append(draft)
-    return TreeProposal(tokens, PARENTS, () if kind == "certain" else drawn)
+    return Proposal(tokens, () if kind == "certain" else drawn, PARENTS)
 
 
 def drawn_pairs(how: Sampling, kind: str) -> Counter[tuple[int, int]]:
@@ -63,10 +62,10 @@ def drawn_pairs(how: Sampling, kind: str) -> Counter[tuple[int, int]]:
         row = SpeculativeRow([3], mine, 0, 0, 2)
         tokens = [*tree.tokens]
         after = [logits_of(token, 1) for token in (3, *tokens)]
-        _, made = accept_tree(np.stack(after), tree, row)
+        _, made = accept(np.stack(after), tree, row)
         if len(made) == 1:
             then = SpeculativeRow([3, *made], mine, 0, 1, 0)
-            made += accept_tree(logits_of(made[0], 1)[None], TreeProposal(), then)[1]
+            made += accept(logits_of(made[0], 1)[None], Proposal(), then)[1]
         pairs[made[0], made[1]] += 1
     return pairs
 
@@ -96,13 +95,13 @@ def test_tokens_and_pairs_have_the_targets_distribution(how: Sampling, kind: str
 def test_greedy_rows_take_the_longest_path():
     logits = np.eye(WORDS)[[4, 5, 6, 7, 8]]
     row = SpeculativeRow([3], Sampling(), 0, 0, 2)
-    assert accept_tree(logits, TreeProposal([9, 4, 6, 7], [0, 0, 2, 1]), row) == (
+    assert accept(logits, Proposal([9, 4, 6, 7], parents=[0, 0, 2, 1]), row) == (
         [0, 2, 3],
         [4, 6, 7],
     )
     # The right token is not a child of the path's end.
-    assert accept_tree(logits, TreeProposal([9, 4, 9, 6], [0, 0, 2, 1]), row) == ([0, 2], [4, 6])
-    assert accept_tree(logits[:1], TreeProposal(), row) == ([0], [4])
+    assert accept(logits, Proposal([9, 4, 9, 6], parents=[0, 0, 2, 1]), row) == ([0, 2], [4, 6])
+    assert accept(logits[:1], Proposal(), row) == ([0], [4])
 
 
 def test_a_sibling_is_tried_after_a_refused_one():
@@ -110,17 +109,17 @@ def test_a_sibling_is_tried_after_a_refused_one():
     logits = np.full((3, WORDS), -50.0)
     logits[:, 8] = 50.0
     row = SpeculativeRow([3], how, 0, 0, 2)
-    assert accept_tree(logits, TreeProposal([2, 8], [0, 0]), row) == ([0, 2], [8, 8])
+    assert accept(logits, Proposal([2, 8], parents=[0, 0]), row) == ([0, 2], [8, 8])
     only = [np.eye(WORDS)[2], np.eye(WORDS)[2]]
-    assert accept_tree(logits, TreeProposal([2, 2], [0, 0], only), row) == ([0], [8])
+    assert accept(logits, Proposal([2, 2], only, [0, 0]), row) == ([0], [8])
 
 
 def test_rows_and_seeds_have_numbers_of_their_own():
     logits = np.zeros((2, WORDS))
-    tree = TreeProposal([4], [0])
+    tree = Proposal([4], parents=[0])
     made = {
         (seed, number): tuple(
-            accept_tree(
+            accept(
                 logits, tree, SpeculativeRow([3], Sampling(do_sample=True, seed=seed), number, 0, 1)
             )[1]
         )

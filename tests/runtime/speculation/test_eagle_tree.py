@@ -22,8 +22,7 @@ from graphgen.runtime.speculation.eagle_checkpoint import EagleCheckpoint
 from graphgen.runtime.speculation.eagle_draft import EagleDraft
 from graphgen.runtime.speculation.eagle_tree import DynamicTree, EagleTree, GrowingTree, StaticTree
 from graphgen.runtime.speculation.medusa_tree import medusa_tree
-from graphgen.runtime.speculation.proposal import SpeculativeRow
-from graphgen.runtime.speculation.tree_proposal import TreeProposal
+from graphgen.runtime.speculation.proposal import Proposal, SpeculativeRow
 from graphgen.runtime.speculation.tree_speculator import TreeSpeculator
 from tests.oracles.eagle import EagleOracle, write_eagle
 from tests.oracles.llama import write_llama
@@ -114,9 +113,9 @@ def dynamic_paths(
     return set(sorted(scores, key=lambda path: -scores[path])[: plan.nodes - 1])
 
 
-def paths_of(tree: TreeProposal) -> set[tuple[int, ...]]:
+def paths_of(tree: Proposal) -> set[tuple[int, ...]]:
     made: list[tuple[int, ...]] = [()]
-    for token, parent in zip(tree.tokens, tree.parents, strict=True):
+    for token, parent in zip(tree.tokens, tree.edges, strict=True):
         made.append((*made[parent], token))
     return set(made[1:])
 

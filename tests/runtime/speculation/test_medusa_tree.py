@@ -16,8 +16,7 @@ from graphgen.runtime.speculation.medusa_tree import (
     medusa_tree,
     read_tree,
 )
-from graphgen.runtime.speculation.proposal import SpeculativeRow
-from graphgen.runtime.speculation.tree_proposal import AcceptedPath, TreeProposal
+from graphgen.runtime.speculation.proposal import AcceptedPath, Proposal, SpeculativeRow
 from tests.oracles.medusa import tree_buffers
 
 SMALL = [[0], [1], [0, 0], [0, 1]]
@@ -61,14 +60,14 @@ def test_masks_positions_and_guesses_are_the_papers(choices: list[list[int]]):
 def test_a_row_without_guesses_has_no_tree():
     proposer = MedusaProposer(medusa_tree(SMALL, 2))
     rows = [SpeculativeRow([5], Sampling(), number, 1, 9) for number in range(2)]
-    assert proposer.propose(rows) == [TreeProposal()] * 2
+    assert proposer.propose(rows) == [Proposal()] * 2
     guesses = np.arange(2 * 3 * 2 * 10).reshape(2, 3, 2, 10)
     paths = [AcceptedPath(1, [0, 2], [7, 8]), AcceptedPath(0, [0], [7])]
     proposer.observe(paths, {"medusa_tokens": guesses})
     made = proposer.propose(rows)
     assert [int(tree.tokens[0]) for tree in made] == [guesses[1, 0, 0, 0], guesses[0, 2, 0, 0]]
     proposer.start()
-    assert proposer.propose(rows) == [TreeProposal()] * 2
+    assert proposer.propose(rows) == [Proposal()] * 2
 
 
 def test_a_default_tree_has_the_likely_paths():

@@ -13,7 +13,7 @@ from graphgen.errors import GraphgenError
 from graphgen.runtime.generation import Completion, GenerationRequest, generate
 from graphgen.runtime.sampling import Sampling
 from graphgen.runtime.session.session import Session
-from graphgen.runtime.speculation.tree_proposal import TreeProposal
+from graphgen.runtime.speculation.proposal import Proposal
 from graphgen.runtime.speculation.tree_speculator import TreeSpeculator, verify_trees
 from tests.oracles.families import ORACLES, save
 from tests.oracles.llama import write_llama
@@ -142,7 +142,7 @@ def test_tokens_are_the_same_however_the_model_is_compiled(
 def test_the_logits_of_a_node_are_those_after_its_path(family: str, tmp_path: Path):
     save(ORACLES[family].model("plain", initializer_range=0.3), tmp_path)
     session = open_session(tmp_path, PLAIN)
-    trees = [TreeProposal([9, 4, 7, 2], [0, 0, 2, 1]), TreeProposal([3], [0])]
+    trees = [Proposal([9, 4, 7, 2], parents=[0, 0, 2, 1]), Proposal([3], parents=[0])]
     tokens = [[1, 9, 4, 7, 2], [8, 3]]
     session.prefill(PROMPTS)
     made = verify_trees(session, [2, 0], tokens, trees).token_logits
@@ -174,9 +174,9 @@ def test_rows_divided_among_ranks_are_refused(folder: Path):
 
 def test_trees_that_contradict_themselves_are_refused(session: Session):
     with pytest.raises(GraphgenError, match="node 1 of a tree has the parent 1"):
-        TreeProposal([5, 6], [1, 0])
+        Proposal([5, 6], parents=[1, 0])
     with pytest.raises(GraphgenError, match="2 tokens and 1 parents"):
-        TreeProposal([5, 6], [0])
+        Proposal([5, 6], parents=[0])
     session.prefill(PROMPTS)
     given, start = [[1, 2, 3]], np.array([[5, 6, 6]])
     for ancestors, positions, what in (
@@ -189,9 +189,9 @@ def test_trees_that_contradict_themselves_are_refused(session: Session):
 
 
 def test_pruned_trees_keep_what_fits():
-    tree = TreeProposal([9, 4, 7, 2, 8], [0, 0, 2, 1, 3])
+    tree = Proposal([9, 4, 7, 2, 8], parents=[0, 0, 2, 1, 3])
     assert tree.depths == [0, 1, 1, 2, 2, 3]
-    assert tree.pruned(2, 9) == TreeProposal([9, 4, 7, 2], [0, 0, 2, 1])
-    assert tree.pruned(3, 4) == TreeProposal([9, 4, 7], [0, 0, 2])
-    assert tree.pruned(0, 4) == tree.pruned(3, 1) == TreeProposal([], [])
+    assert tree.pruned(2, 9) == Proposal([9, 4, 7, 2], parents=[0, 0, 2, 1])
+    assert tree.pruned(3, 4) == Proposal([9, 4, 7], parents=[0, 0, 2])
+    assert tree.pruned(0, 4) == tree.pruned(3, 1) == Proposal([], parents=[])
     assert tree.pruned(3, 6) is tree
