@@ -99,21 +99,86 @@ ONE_ROW: Final = Restore(
 )
 
 
+_WHOLE_HEADS: Final = ("attention.value_length", "rope.dimension_count")
+SIZES: Final = frozenset(
+    {
+        "vocab_size",
+        "context_length",
+        "embedding_length",
+        "block_count",
+        "feed_forward_length",
+        "attention.head_count",
+        "attention.head_count_kv",
+    }
+)
+EPSILON, RMS_EPSILON = "attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon"
+# Settings of decoders with layer norms, by Hugging Face's names.
+LAYER_NORM_SIZES: Final = {
+    "intermediate_size": "feed_forward_length",
+    "num_hidden_layers": "block_count",
+    "max_position_embeddings": "context_length",
+    "layer_norm_eps": EPSILON,
+}
+WINDOW, WINDOW_PATTERN = "attention.sliding_window", "attention.sliding_window_pattern"
+DECODER_SETTINGS: Final = (
+    SIZES
+    | ROPE_KEYS
+    | {
+        "attention.key_length",
+        "attention.value_length",
+        RMS_EPSILON,
+        "rope.dimension_count",
+        "rope.freq_base",
+    }
+)
+DECODER_NAMES: Final[Mapping[str, str]] = {
+    "token_embd": "model.embed_tokens",
+    "output_norm": "model.norm",
+    "output": "lm_head",
+}
+DECODER_LAYER: Final[Mapping[str, str]] = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+HEAD_NORMS: Final = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
+GEMMA_NORMS: Final = {
+    "post_attention_norm": "post_attention_layernorm",
+    "ffn_norm": "pre_feedforward_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
+# BLOOM's; GPT-NeoX differs in the name of attention.
+FUSED_LAYER: Final[Mapping[str, str]] = {
+    "attn_norm": "input_layernorm",
+    "attn_qkv": "self_attention.query_key_value",
+    "attn_output": "self_attention.dense",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_up": "mlp.dense_h_to_4h",
+    "ffn_down": "mlp.dense_4h_to_h",
+}
+
+
 @dataclass(frozen=True)
 class GgufArchitecture:
-    """One architecture.
+    """One architecture; the defaults are those of a decoder as Llama's.
 
     Attributes:
         name: ``general.architecture``.
         model_type: Hugging Face's ``model_type``.
         hf_class: Hugging Face's class, for the key ``architectures``.
+        config: the rest of the configuration under Hugging Face's names.
         layers: the prefix of Hugging Face's names of a layer's tensors, before its number.
         whole: llama.cpp's name to Hugging Face's of tensors outside of layers, without the ending.
         layer: likewise of a layer's, without the prefix. A llama.cpp name with its ending stands
             for a Hugging Face name with its own.
-        restore: by llama.cpp's name with its ending, or without it for weight and bias.
         settings: the metadata keys that ``config`` translates, without the architecture in front.
-        config: the rest of the configuration under Hugging Face's names.
+        restore: by llama.cpp's name with its ending, or without it for weight and bias.
         fits: true for the files of this model, where several have the same ``name``.
         fused: (configuration) -> by llama.cpp's name, the modules that a layer of the file is.
         in_config: tensors that ``config`` has translated.
@@ -122,11 +187,11 @@ class GgufArchitecture:
     name: str
     model_type: str
     hf_class: str
-    layers: str
-    whole: Mapping[str, str]
-    layer: Mapping[str, str]
-    settings: frozenset[str]
     config: Callable[[GgufHeader], Config]
+    layers: str = "model.layers"
+    whole: Mapping[str, str] = field(default_factory=lambda: DECODER_NAMES)
+    layer: Mapping[str, str] = field(default_factory=lambda: DECODER_LAYER)
+    settings: frozenset[str] = DECODER_SETTINGS
     restore: Mapping[str, Restore] = field(default_factory=dict[str, Restore])
     fits: Callable[[GgufHeader], bool] = lambda header: True
     fused: Callable[[Config], Mapping[str, FusedParts]] = lambda config: {}
@@ -163,40 +228,6 @@ def part_of_name(name: str) -> str:
     """llama.cpp's name of a layer's tensor without layer and ending; empty for another name."""
     match = _TENSOR_NAME.fullmatch(name)
     return match["part"] if match is not None and match["layer"] is not None else ""
-
-
-_WHOLE_HEADS: Final = ("attention.value_length", "rope.dimension_count")
-SIZES: Final = frozenset(
-    {
-        "vocab_size",
-        "context_length",
-        "embedding_length",
-        "block_count",
-        "feed_forward_length",
-        "attention.head_count",
-        "attention.head_count_kv",
-    }
-)
-EPSILON, RMS_EPSILON = "attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon"
-# Settings of decoders with layer norms, by Hugging Face's names.
-LAYER_NORM_SIZES: Final = {
-    "intermediate_size": "feed_forward_length",
-    "num_hidden_layers": "block_count",
-    "max_position_embeddings": "context_length",
-    "layer_norm_eps": EPSILON,
-}
-WINDOW, WINDOW_PATTERN = "attention.sliding_window", "attention.sliding_window_pattern"
-DECODER_SETTINGS: Final = (
-    SIZES
-    | ROPE_KEYS
-    | {
-        "attention.key_length",
-        "attention.value_length",
-        RMS_EPSILON,
-        "rope.dimension_count",
-        "rope.freq_base",
-    }
-)
 
 
 def read_settings(header: GgufHeader, keys: Mapping[str, str]) -> Config:
@@ -334,36 +365,3 @@ def vocab_size(header: GgufHeader) -> int:
         what = f"tensor 'token_embd.weight' has the shape {table.shape}, and is not a matrix"
         raise table.file.error(what)
     return table.shape[0]
-
-
-DECODER_NAMES: Final[Mapping[str, str]] = {
-    "token_embd": "model.embed_tokens",
-    "output_norm": "model.norm",
-    "output": "lm_head",
-}
-DECODER_LAYER: Final[Mapping[str, str]] = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-HEAD_NORMS: Final = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
-GEMMA_NORMS: Final = {
-    "post_attention_norm": "post_attention_layernorm",
-    "ffn_norm": "pre_feedforward_layernorm",
-    "post_ffw_norm": "post_feedforward_layernorm",
-}
-# BLOOM's; GPT-NeoX differs in the name of attention.
-FUSED_LAYER: Final[Mapping[str, str]] = {
-    "attn_norm": "input_layernorm",
-    "attn_qkv": "self_attention.query_key_value",
-    "attn_output": "self_attention.dense",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_up": "mlp.dense_h_to_4h",
-    "ffn_down": "mlp.dense_4h_to_h",
-}

@@ -11,7 +11,6 @@ import numpy as np
 from graphgen.errors import GraphgenError
 from graphgen.runtime.checkpoint.gguf_architecture import (
     DECODER_LAYER,
-    DECODER_NAMES,
     DECODER_SETTINGS,
     EPSILON,
     FUSED_LAYER,
@@ -43,10 +42,10 @@ from graphgen.runtime.checkpoint.gguf_architecture import (
 from graphgen.runtime.checkpoint.gguf_expert_architectures import (
     EXPERT_COUNT,
     EXPERTS_USED,
-    LATENT,
     MIXTURES,
     PROJECTIONS,
     expert_layer,
+    shared_expert,
 )
 from graphgen.runtime.checkpoint.gguf_header import GgufHeader
 from graphgen.runtime.checkpoint.gguf_rope import LONGROPE_TENSORS, read_longrope
@@ -107,60 +106,6 @@ def _smollm3_config(header: GgufHeader) -> Config:
         "no_rope_layers": every_fourth_plain(header),
         "use_sliding_window": False,
     }
-
-
-_OLMO2: Final = GgufArchitecture(
-    name="olmo2",
-    model_type="olmo2",
-    hf_class="Olmo2ForCausalLM",
-    layers="model.layers",
-    whole=DECODER_NAMES,
-    layer={
-        **DECODER_LAYER,
-        **HEAD_NORMS,
-        "post_attention_norm": "post_attention_layernorm",
-        "post_ffw_norm": "post_feedforward_layernorm",
-    },
-    settings=DECODER_SETTINGS,
-    config=_olmo2_config,
-)
-_GEMMA2: Final = GgufArchitecture(
-    name="gemma2",
-    model_type="gemma2",
-    hf_class="Gemma2ForCausalLM",
-    layers="model.layers",
-    whole=DECODER_NAMES,
-    layer={**DECODER_LAYER, **GEMMA_NORMS},
-    settings=DECODER_SETTINGS | {WINDOW, _ATTENTION_CAP, _LOGIT_CAP},
-    config=_gemma2_config,
-    restore=dict.fromkeys(("output_norm", "attn_norm", *GEMMA_NORMS), LESS_ONE),
-)
-_STABLELM: Final = GgufArchitecture(
-    name="stablelm",
-    model_type="stablelm",
-    hf_class="StableLmForCausalLM",
-    layers="model.layers",
-    whole=DECODER_NAMES,
-    layer={
-        **DECODER_LAYER,
-        "attn_q_norm": "self_attn.q_layernorm.norms",
-        "attn_k_norm": "self_attn.k_layernorm.norms",
-    },
-    settings=SIZES | {EPSILON, _PARALLEL, "rope.dimension_count", "rope.freq_base"},
-    config=_stablelm_config,
-)
-_SMOLLM3: Final = GgufArchitecture(
-    name="smollm3",
-    model_type="smollm3",
-    hf_class="SmolLM3ForCausalLM",
-    layers="model.layers",
-    whole=DECODER_NAMES,
-    layer=DECODER_LAYER,
-    settings=DECODER_SETTINGS,
-    config=_smollm3_config,
-    restore=ROTARY,
-)
-DENSE: Final = (_OLMO2, _GEMMA2, _STABLELM, _SMOLLM3)
 
 
 def _decoder_fused(config: Config) -> Mapping[str, FusedParts]:
@@ -230,69 +175,6 @@ def _falcon_fused(config: Config) -> Mapping[str, FusedParts]:
     return {"attn_qkv": qkv_parts("self_attention", heads * size, sizes["num_kv_heads"] * size)}
 
 
-_PHI3: Final = GgufArchitecture(
-    name="phi3",
-    model_type="phi3",
-    hf_class="Phi3ForCausalLM",
-    layers="model.layers",
-    whole=DECODER_NAMES,
-    layer=DECODER_LAYER,
-    settings=DECODER_SETTINGS | {WINDOW},
-    config=_phi3_config,
-    fused=_decoder_fused,
-    in_config=LONGROPE_TENSORS,
-)
-_CHATGLM: Final = GgufArchitecture(
-    name="chatglm",
-    model_type="glm",
-    hf_class="GlmForCausalLM",
-    layers="model.layers",
-    whole=DECODER_NAMES,
-    layer=DECODER_LAYER,
-    settings=DECODER_SETTINGS,
-    config=_glm_config,
-    fused=_decoder_fused,
-)
-_GLM4: Final = replace(
-    _CHATGLM,
-    name="glm4",
-    model_type="glm4",
-    hf_class="Glm4ForCausalLM",
-    layer={
-        **DECODER_LAYER,
-        "post_attention_norm": "post_self_attn_layernorm",
-        "post_ffw_norm": "post_mlp_layernorm",
-    },
-)
-_FALCON: Final = GgufArchitecture(
-    name="falcon",
-    model_type="falcon",
-    hf_class="FalconForCausalLM",
-    layers="transformer.h",
-    whole={
-        "token_embd": "transformer.word_embeddings",
-        "output_norm": "transformer.ln_f",
-        "output": "lm_head",
-    },
-    layer={
-        "attn_norm": "input_layernorm",
-        "attn_output": "self_attention.dense",
-        "ffn_up": "mlp.dense_h_to_4h",
-        "ffn_down": "mlp.dense_4h_to_h",
-    },
-    settings=SIZES | {EPSILON, "rope.freq_base"},
-    config=_falcon_config,
-    fused=_falcon_fused,
-    in_config=frozenset(),
-)
-_FALCON_TWO_NORMS: Final = replace(
-    _FALCON,
-    layer={**_FALCON.layer, "attn_norm": "ln_mlp", "attn_norm_2": "ln_attn"},
-    fits=_has_two_norms,
-)
-FUSED: Final = (_PHI3, _CHATGLM, _GLM4, _FALCON_TWO_NORMS, _FALCON)
-
-
 _SCORES, _EMBEDDINGS = "attention.scale", "embedding_scale"
 _ADDENDS, _LOGITS = "residual_scale", "logit_scale"
 _SHARED_INNER: Final = "expert_shared_feed_forward_length"
@@ -339,46 +221,6 @@ def _granite_shared_config(header: GgufHeader) -> Config:
 
 def _is_shared(header: GgufHeader) -> bool:
     return header.own(_SHARED_INNER) in header.metadata
-
-
-_GRANITE: Final = GgufArchitecture(
-    name="granite",
-    model_type="granite",
-    hf_class="GraniteForCausalLM",
-    layers="model.layers",
-    whole=DECODER_NAMES,
-    layer=DECODER_LAYER,
-    settings=DECODER_SETTINGS | _FACTORS,
-    config=_granite_config,
-    restore=ROTARY,
-)
-_GRANITE_MOE: Final = GgufArchitecture(
-    name="granitemoe",
-    model_type="granitemoe",
-    hf_class="GraniteMoeForCausalLM",
-    layers="model.layers",
-    whole=DECODER_NAMES,
-    layer={**DECODER_LAYER, **expert_layer("block_sparse_moe", "router.layer", PROJECTIONS)},
-    settings=DECODER_SETTINGS | _FACTORS | {EXPERT_COUNT, EXPERTS_USED},
-    config=_granite_moe_config,
-    restore=ROTARY,
-)
-_GRANITE_SHARED: Final = replace(
-    _GRANITE_MOE,
-    model_type="granitemoeshared",
-    hf_class="GraniteMoeSharedForCausalLM",
-    layer={
-        **_GRANITE_MOE.layer,
-        **{
-            f"ffn_{part}_shexp": f"block_sparse_moe.shared_experts.{part}_proj"
-            for part in ("gate", "up", "down")
-        },
-    },
-    settings=_GRANITE_MOE.settings | {_SHARED_INNER},
-    config=_granite_shared_config,
-    fits=_is_shared,
-)
-GRANITE: Final = (_GRANITE, _GRANITE_SHARED, _GRANITE_MOE)
 
 
 def _llama_config(header: GgufHeader) -> Config:
@@ -477,112 +319,224 @@ def _gpt_neox_config(header: GgufHeader) -> Config:
     }
 
 
-LLAMA: Final = GgufArchitecture(
-    name="llama",
-    model_type="llama",
-    hf_class="LlamaForCausalLM",
-    layers="model.layers",
-    whole=DECODER_NAMES,
-    layer=DECODER_LAYER,
-    settings=DECODER_SETTINGS,
-    config=_llama_config,
-    restore=ROTARY,
+_CHATGLM: Final = GgufArchitecture(
+    name="chatglm",
+    model_type="glm",
+    hf_class="GlmForCausalLM",
+    config=_glm_config,
+    fused=_decoder_fused,
 )
-QWEN2: Final = GgufArchitecture(
-    name="qwen2",
-    model_type="qwen2",
-    hf_class="Qwen2ForCausalLM",
-    layers="model.layers",
-    whole=DECODER_NAMES,
-    layer=DECODER_LAYER,
-    settings=DECODER_SETTINGS,
-    config=_qwen2_config,
-)
-QWEN3: Final = GgufArchitecture(
-    name="qwen3",
-    model_type="qwen3",
-    hf_class="Qwen3ForCausalLM",
-    layers="model.layers",
-    whole=DECODER_NAMES,
-    layer={**DECODER_LAYER, **HEAD_NORMS},
-    settings=DECODER_SETTINGS,
-    config=_qwen3_config,
-)
-GEMMA3: Final = GgufArchitecture(
-    name="gemma3",
-    model_type="gemma3_text",
-    hf_class="Gemma3ForCausalLM",
-    layers="model.layers",
-    whole=DECODER_NAMES,
-    layer={**DECODER_LAYER, **HEAD_NORMS, **GEMMA_NORMS},
-    settings=DECODER_SETTINGS | {WINDOW, WINDOW_PATTERN, "rope.freq_base_swa"},
-    config=_gemma3_config,
-    restore=dict.fromkeys(("output_norm", "attn_norm", *HEAD_NORMS, *GEMMA_NORMS), LESS_ONE),
-)
-GPT2: Final = GgufArchitecture(
-    name="gpt2",
-    model_type="gpt2",
-    hf_class="GPT2LMHeadModel",
-    layers="transformer.h",
-    whole={
-        "token_embd": "transformer.wte",
-        "position_embd": "transformer.wpe",
-        "output_norm": "transformer.ln_f",
-        "output": "lm_head",
-    },
-    layer={
-        "attn_norm": "ln_1",
-        "attn_qkv": "attn.c_attn",
-        "attn_output": "attn.c_proj",
-        "ffn_norm": "ln_2",
-        "ffn_up": "mlp.c_fc",
-        "ffn_down": "mlp.c_proj",
-    },
-    settings=SIZES | {EPSILON},
-    config=_gpt2_config,
-    restore={
-        f"{name}.weight": TRANSPOSED for name in ("attn_qkv", "attn_output", "ffn_up", "ffn_down")
-    },
-)
-BLOOM: Final = GgufArchitecture(
-    name="bloom",
-    model_type="bloom",
-    hf_class="BloomForCausalLM",
+_FALCON: Final = GgufArchitecture(
+    name="falcon",
+    model_type="falcon",
+    hf_class="FalconForCausalLM",
     layers="transformer.h",
     whole={
         "token_embd": "transformer.word_embeddings",
-        "token_embd_norm": "transformer.word_embeddings_layernorm",
         "output_norm": "transformer.ln_f",
         "output": "lm_head",
     },
-    layer=FUSED_LAYER,
-    settings=SIZES | {EPSILON},
-    config=_bloom_config,
-    restore={"attn_qkv": fused_rows("n_head")},
-)
-GPT_NEOX: Final = GgufArchitecture(
-    name="gptneox",
-    model_type="gpt_neox",
-    hf_class="GPTNeoXForCausalLM",
-    layers="gpt_neox.layers",
-    whole={
-        "token_embd": "gpt_neox.embed_in",
-        "output_norm": "gpt_neox.final_layer_norm",
-        "output": "lm_head",
-    },
     layer={
-        **FUSED_LAYER,
-        "attn_qkv": "attention.query_key_value",
-        "attn_output": "attention.dense",
+        "attn_norm": "input_layernorm",
+        "attn_output": "self_attention.dense",
+        "ffn_up": "mlp.dense_h_to_4h",
+        "ffn_down": "mlp.dense_4h_to_h",
     },
-    settings=SIZES | {EPSILON, "use_parallel_residual", "rope.dimension_count", "rope.freq_base"},
-    config=_gpt_neox_config,
-    restore={"attn_qkv": fused_rows("num_attention_heads")},
+    settings=SIZES | {EPSILON, "rope.freq_base"},
+    config=_falcon_config,
+    fused=_falcon_fused,
+    in_config=frozenset(),
 )
-
+_GRANITE_MOE: Final = GgufArchitecture(
+    name="granitemoe",
+    model_type="granitemoe",
+    hf_class="GraniteMoeForCausalLM",
+    layer={**DECODER_LAYER, **expert_layer("block_sparse_moe", "router.layer", PROJECTIONS)},
+    settings=DECODER_SETTINGS | _FACTORS | {EXPERT_COUNT, EXPERTS_USED},
+    config=_granite_moe_config,
+    restore=ROTARY,
+)
 _ALL: Final = (
-    *(*MIXTURES, *LATENT, *DENSE, *FUSED, *GRANITE),
-    *(LLAMA, QWEN2, QWEN3, GEMMA3, GPT2, BLOOM, GPT_NEOX),
+    *MIXTURES,
+    GgufArchitecture(
+        name="llama",
+        model_type="llama",
+        hf_class="LlamaForCausalLM",
+        config=_llama_config,
+        restore=ROTARY,
+    ),
+    GgufArchitecture(
+        name="qwen2",
+        model_type="qwen2",
+        hf_class="Qwen2ForCausalLM",
+        config=_qwen2_config,
+    ),
+    GgufArchitecture(
+        name="qwen3",
+        model_type="qwen3",
+        hf_class="Qwen3ForCausalLM",
+        layer={**DECODER_LAYER, **HEAD_NORMS},
+        config=_qwen3_config,
+    ),
+    GgufArchitecture(
+        name="gemma3",
+        model_type="gemma3_text",
+        hf_class="Gemma3ForCausalLM",
+        layer={**DECODER_LAYER, **HEAD_NORMS, **GEMMA_NORMS},
+        settings=DECODER_SETTINGS | {WINDOW, WINDOW_PATTERN, "rope.freq_base_swa"},
+        config=_gemma3_config,
+        restore=dict.fromkeys(("output_norm", "attn_norm", *HEAD_NORMS, *GEMMA_NORMS), LESS_ONE),
+    ),
+    GgufArchitecture(
+        name="gpt2",
+        model_type="gpt2",
+        hf_class="GPT2LMHeadModel",
+        layers="transformer.h",
+        whole={
+            "token_embd": "transformer.wte",
+            "position_embd": "transformer.wpe",
+            "output_norm": "transformer.ln_f",
+            "output": "lm_head",
+        },
+        layer={
+            "attn_norm": "ln_1",
+            "attn_qkv": "attn.c_attn",
+            "attn_output": "attn.c_proj",
+            "ffn_norm": "ln_2",
+            "ffn_up": "mlp.c_fc",
+            "ffn_down": "mlp.c_proj",
+        },
+        settings=SIZES | {EPSILON},
+        config=_gpt2_config,
+        restore={
+            f"{name}.weight": TRANSPOSED
+            for name in ("attn_qkv", "attn_output", "ffn_up", "ffn_down")
+        },
+    ),
+    GgufArchitecture(
+        name="bloom",
+        model_type="bloom",
+        hf_class="BloomForCausalLM",
+        layers="transformer.h",
+        whole={
+            "token_embd": "transformer.word_embeddings",
+            "token_embd_norm": "transformer.word_embeddings_layernorm",
+            "output_norm": "transformer.ln_f",
+            "output": "lm_head",
+        },
+        layer=FUSED_LAYER,
+        settings=SIZES | {EPSILON},
+        config=_bloom_config,
+        restore={"attn_qkv": fused_rows("n_head")},
+    ),
+    GgufArchitecture(
+        name="gptneox",
+        model_type="gpt_neox",
+        hf_class="GPTNeoXForCausalLM",
+        layers="gpt_neox.layers",
+        whole={
+            "token_embd": "gpt_neox.embed_in",
+            "output_norm": "gpt_neox.final_layer_norm",
+            "output": "lm_head",
+        },
+        layer={
+            **FUSED_LAYER,
+            "attn_qkv": "attention.query_key_value",
+            "attn_output": "attention.dense",
+        },
+        settings=SIZES
+        | {EPSILON, "use_parallel_residual", "rope.dimension_count", "rope.freq_base"},
+        config=_gpt_neox_config,
+        restore={"attn_qkv": fused_rows("num_attention_heads")},
+    ),
+    GgufArchitecture(
+        name="olmo2",
+        model_type="olmo2",
+        hf_class="Olmo2ForCausalLM",
+        layer={
+            **DECODER_LAYER,
+            **HEAD_NORMS,
+            "post_attention_norm": "post_attention_layernorm",
+            "post_ffw_norm": "post_feedforward_layernorm",
+        },
+        config=_olmo2_config,
+    ),
+    GgufArchitecture(
+        name="gemma2",
+        model_type="gemma2",
+        hf_class="Gemma2ForCausalLM",
+        layer={**DECODER_LAYER, **GEMMA_NORMS},
+        settings=DECODER_SETTINGS | {WINDOW, _ATTENTION_CAP, _LOGIT_CAP},
+        config=_gemma2_config,
+        restore=dict.fromkeys(("output_norm", "attn_norm", *GEMMA_NORMS), LESS_ONE),
+    ),
+    GgufArchitecture(
+        name="stablelm",
+        model_type="stablelm",
+        hf_class="StableLmForCausalLM",
+        layer={
+            **DECODER_LAYER,
+            "attn_q_norm": "self_attn.q_layernorm.norms",
+            "attn_k_norm": "self_attn.k_layernorm.norms",
+        },
+        settings=SIZES | {EPSILON, _PARALLEL, "rope.dimension_count", "rope.freq_base"},
+        config=_stablelm_config,
+    ),
+    GgufArchitecture(
+        name="smollm3",
+        model_type="smollm3",
+        hf_class="SmolLM3ForCausalLM",
+        config=_smollm3_config,
+        restore=ROTARY,
+    ),
+    GgufArchitecture(
+        name="phi3",
+        model_type="phi3",
+        hf_class="Phi3ForCausalLM",
+        settings=DECODER_SETTINGS | {WINDOW},
+        config=_phi3_config,
+        fused=_decoder_fused,
+        in_config=LONGROPE_TENSORS,
+    ),
+    _CHATGLM,
+    replace(
+        _CHATGLM,
+        name="glm4",
+        model_type="glm4",
+        hf_class="Glm4ForCausalLM",
+        layer={
+            **DECODER_LAYER,
+            "post_attention_norm": "post_self_attn_layernorm",
+            "post_ffw_norm": "post_mlp_layernorm",
+        },
+    ),
+    replace(
+        _FALCON,
+        layer={**_FALCON.layer, "attn_norm": "ln_mlp", "attn_norm_2": "ln_attn"},
+        fits=_has_two_norms,
+    ),
+    _FALCON,
+    GgufArchitecture(
+        name="granite",
+        model_type="granite",
+        hf_class="GraniteForCausalLM",
+        settings=DECODER_SETTINGS | _FACTORS,
+        config=_granite_config,
+        restore=ROTARY,
+    ),
+    replace(
+        _GRANITE_MOE,
+        model_type="granitemoeshared",
+        hf_class="GraniteMoeSharedForCausalLM",
+        layer={
+            **_GRANITE_MOE.layer,
+            **shared_expert("block_sparse_moe.shared_experts"),
+        },
+        settings=_GRANITE_MOE.settings | {_SHARED_INNER},
+        config=_granite_shared_config,
+        fits=_is_shared,
+    ),
+    _GRANITE_MOE,
 )
 ARCHITECTURES: Final[Mapping[str, tuple[GgufArchitecture, ...]]] = {
     name: tuple([item for item in _ALL if item.name == name])

@@ -1,4 +1,4 @@
-"""GGUF architectures with experts: Mixtral, Qwen2-MoE, Qwen3-MoE, GPT-OSS, DBRX and Llama 4.
+"""GGUF architectures with experts: Mixtral, Qwen2-MoE, Qwen3-MoE, GPT-OSS, DBRX, Llama 4, DeepSeek.
 
 A layer's experts are one stack ``blk.0.ffn_gate_exps.weight`` [E,I,H], as those of graphgen's
 families are.
@@ -12,7 +12,6 @@ from typing import Final, cast
 
 from graphgen.runtime.checkpoint.gguf_architecture import (
     DECODER_LAYER,
-    DECODER_NAMES,
     DECODER_SETTINGS,
     EPSILON,
     HEAD_NORMS,
@@ -57,6 +56,11 @@ def expert_layer(module: str, gate: str, names: tuple[str, str, str]) -> Mapping
     parts = zip(("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"), names, strict=True)
     stacks = {part: f"{module}.experts.{name}" for part, name in parts}
     return {"ffn_gate_inp": f"{module}.{gate}", **stacks}
+
+
+def shared_expert(module: str) -> Mapping[str, str]:
+    """Names of the tensors of experts that every token takes, in their module."""
+    return {f"ffn_{part}_shexp": f"{module}.{part}_proj" for part in ("gate", "up", "down")}
 
 
 PROJECTIONS: Final = ("gate_proj", "up_proj", "down_proj")
@@ -205,101 +209,6 @@ def _llama4_config(header: GgufHeader) -> Config:
     }
 
 
-_MIXTRAL: Final = GgufArchitecture(
-    name="llama",
-    model_type="mixtral",
-    hf_class="MixtralForCausalLM",
-    layers="model.layers",
-    whole=DECODER_NAMES,
-    layer={**DECODER_LAYER, **expert_layer("block_sparse_moe", "gate", ("w1", "w3", "w2"))},
-    settings=DECODER_SETTINGS | {EXPERT_COUNT, EXPERTS_USED},
-    config=_mixtral_config,
-    restore=ROTARY,
-    fits=_has_experts,
-)
-_QWEN2_MOE: Final = GgufArchitecture(
-    name="qwen2moe",
-    model_type="qwen2_moe",
-    hf_class="Qwen2MoeForCausalLM",
-    layers="model.layers",
-    whole=DECODER_NAMES,
-    layer={
-        **DECODER_LAYER,
-        **expert_layer("mlp", "gate", PROJECTIONS),
-        "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
-        "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
-        "ffn_up_shexp": "mlp.shared_expert.up_proj",
-        "ffn_down_shexp": "mlp.shared_expert.down_proj",
-    },
-    settings=DECODER_SETTINGS | MIXTURE_SETTINGS | {_SHARED_INNER},
-    config=_qwen2_moe_config,
-    restore={"ffn_gate_inp_shexp": ONE_ROW},
-)
-_QWEN3_MOE: Final = GgufArchitecture(
-    name="qwen3moe",
-    model_type="qwen3_moe",
-    hf_class="Qwen3MoeForCausalLM",
-    layers="model.layers",
-    whole=DECODER_NAMES,
-    layer={**DECODER_LAYER, **HEAD_NORMS, **expert_layer("mlp", "gate", PROJECTIONS)},
-    settings=DECODER_SETTINGS | MIXTURE_SETTINGS,
-    config=_qwen3_moe_config,
-)
-_GPT_OSS: Final = GgufArchitecture(
-    name="gpt-oss",
-    model_type="gpt_oss",
-    hf_class="GptOssForCausalLM",
-    layers="model.layers",
-    whole=DECODER_NAMES,
-    layer={
-        **DECODER_LAYER,
-        **expert_layer("mlp", "router", PROJECTIONS),
-        "post_attention_norm": "post_attention_layernorm",
-        "attn_sinks.weight": "self_attn.sinks",
-    },
-    settings=DECODER_SETTINGS | MIXTURE_SETTINGS | {WINDOW},
-    config=_gpt_oss_config,
-)
-_DBRX: Final = GgufArchitecture(
-    name="dbrx",
-    model_type="dbrx",
-    hf_class="DbrxForCausalLM",
-    layers="transformer.blocks",
-    whole={
-        "token_embd": "transformer.wte",
-        "output_norm": "transformer.norm_f",
-        "output": "lm_head",
-    },
-    layer={
-        **expert_layer("ffn", "router.layer", ("w1", "v1", "w2")),
-        "attn_norm": "norm_attn_norm.norm_1",
-        "attn_output": "norm_attn_norm.attn.out_proj",
-        "attn_output_norm": "norm_attn_norm.norm_2",
-    },
-    settings=SIZES | {EPSILON, EXPERT_COUNT, EXPERTS_USED, _CLAMP, "rope.freq_base"},
-    config=_dbrx_config,
-    fused=_dbrx_fused,
-    in_config=frozenset(),
-)
-_LLAMA4: Final = GgufArchitecture(
-    name="llama4",
-    model_type="llama4_text",
-    hf_class="Llama4ForCausalLM",
-    layers="model.layers",
-    whole=DECODER_NAMES,
-    layer={
-        **{part: name.replace("mlp.", "feed_forward.") for part, name in DECODER_LAYER.items()},
-        **expert_layer("feed_forward", "router", PROJECTIONS),
-        "ffn_gate_shexp": "feed_forward.shared_expert.gate_proj",
-        "ffn_up_shexp": "feed_forward.shared_expert.up_proj",
-        "ffn_down_shexp": "feed_forward.shared_expert.down_proj",
-    },
-    settings=DECODER_SETTINGS | MIXTURE_SETTINGS | {WINDOW, _STEP},
-    config=_llama4_config,
-)
-MIXTURES: Final = (_MIXTRAL, _QWEN2_MOE, _QWEN3_MOE, _GPT_OSS, _DBRX, _LLAMA4)
-
-
 _GATING, _NORMALIZED, _SCALE = "expert_gating_func", "expert_weights_norm", "expert_weights_scale"
 _GROUPS, _GROUPS_USED = "expert_group_count", "expert_group_used_count"
 _SHARED, _DENSE = "expert_shared_count", "leading_dense_block_count"
@@ -389,8 +298,6 @@ _DEEPSEEK_V2: Final = GgufArchitecture(
     name="deepseek2",
     model_type="deepseek_v2",
     hf_class="DeepseekV2ForCausalLM",
-    layers="model.layers",
-    whole=DECODER_NAMES,
     layer={
         **DECODER_LAYER,
         **expert_layer("mlp", "gate", PROJECTIONS),
@@ -400,9 +307,7 @@ _DEEPSEEK_V2: Final = GgufArchitecture(
         "attn_kv_a_mqa": "self_attn.kv_a_proj_with_mqa",
         "attn_kv_a_norm": "self_attn.kv_a_layernorm",
         "attn_kv_b": "self_attn.kv_b_proj",
-        "ffn_gate_shexp": "mlp.shared_experts.gate_proj",
-        "ffn_up_shexp": "mlp.shared_experts.up_proj",
-        "ffn_down_shexp": "mlp.shared_experts.down_proj",
+        **shared_expert("mlp.shared_experts"),
         "exp_probs_b.bias": "mlp.gate.e_score_correction_bias",
     },
     settings=DECODER_SETTINGS
@@ -411,11 +316,91 @@ _DEEPSEEK_V2: Final = GgufArchitecture(
     | {_Q_RANK, _KV_RANK, f"{_KEY}_mla", f"{_VALUE}_mla"},
     config=_second_config,
 )
-_DEEPSEEK_V3: Final = replace(
+MIXTURES: Final = (
+    GgufArchitecture(
+        name="llama",
+        model_type="mixtral",
+        hf_class="MixtralForCausalLM",
+        layer={**DECODER_LAYER, **expert_layer("block_sparse_moe", "gate", ("w1", "w3", "w2"))},
+        settings=DECODER_SETTINGS | {EXPERT_COUNT, EXPERTS_USED},
+        config=_mixtral_config,
+        restore=ROTARY,
+        fits=_has_experts,
+    ),
+    GgufArchitecture(
+        name="qwen2moe",
+        model_type="qwen2_moe",
+        hf_class="Qwen2MoeForCausalLM",
+        layer={
+            **DECODER_LAYER,
+            **expert_layer("mlp", "gate", PROJECTIONS),
+            "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
+            **shared_expert("mlp.shared_expert"),
+        },
+        settings=DECODER_SETTINGS | MIXTURE_SETTINGS | {_SHARED_INNER},
+        config=_qwen2_moe_config,
+        restore={"ffn_gate_inp_shexp": ONE_ROW},
+    ),
+    GgufArchitecture(
+        name="qwen3moe",
+        model_type="qwen3_moe",
+        hf_class="Qwen3MoeForCausalLM",
+        layer={**DECODER_LAYER, **HEAD_NORMS, **expert_layer("mlp", "gate", PROJECTIONS)},
+        settings=DECODER_SETTINGS | MIXTURE_SETTINGS,
+        config=_qwen3_moe_config,
+    ),
+    GgufArchitecture(
+        name="gpt-oss",
+        model_type="gpt_oss",
+        hf_class="GptOssForCausalLM",
+        layer={
+            **DECODER_LAYER,
+            **expert_layer("mlp", "router", PROJECTIONS),
+            "post_attention_norm": "post_attention_layernorm",
+            "attn_sinks.weight": "self_attn.sinks",
+        },
+        settings=DECODER_SETTINGS | MIXTURE_SETTINGS | {WINDOW},
+        config=_gpt_oss_config,
+    ),
+    GgufArchitecture(
+        name="dbrx",
+        model_type="dbrx",
+        hf_class="DbrxForCausalLM",
+        layers="transformer.blocks",
+        whole={
+            "token_embd": "transformer.wte",
+            "output_norm": "transformer.norm_f",
+            "output": "lm_head",
+        },
+        layer={
+            **expert_layer("ffn", "router.layer", ("w1", "v1", "w2")),
+            "attn_norm": "norm_attn_norm.norm_1",
+            "attn_output": "norm_attn_norm.attn.out_proj",
+            "attn_output_norm": "norm_attn_norm.norm_2",
+        },
+        settings=SIZES | {EPSILON, EXPERT_COUNT, EXPERTS_USED, _CLAMP, "rope.freq_base"},
+        config=_dbrx_config,
+        fused=_dbrx_fused,
+        in_config=frozenset(),
+    ),
+    GgufArchitecture(
+        name="llama4",
+        model_type="llama4_text",
+        hf_class="Llama4ForCausalLM",
+        layer={
+            **{part: name.replace("mlp.", "feed_forward.") for part, name in DECODER_LAYER.items()},
+            **expert_layer("feed_forward", "router", PROJECTIONS),
+            **shared_expert("feed_forward.shared_expert"),
+        },
+        settings=DECODER_SETTINGS | MIXTURE_SETTINGS | {WINDOW, _STEP},
+        config=_llama4_config,
+    ),
+    replace(
+        _DEEPSEEK_V2,
+        model_type="deepseek_v3",
+        hf_class="DeepseekV3ForCausalLM",
+        config=_third_config,
+        fits=_is_third,
+    ),
     _DEEPSEEK_V2,
-    model_type="deepseek_v3",
-    hf_class="DeepseekV3ForCausalLM",
-    config=_third_config,
-    fits=_is_third,
 )
-LATENT: Final = (_DEEPSEEK_V3, _DEEPSEEK_V2)

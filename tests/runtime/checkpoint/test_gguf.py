@@ -13,7 +13,7 @@ import pytest
 from gguf import GGMLQuantizationType
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.checkpoint.gguf_architectures import LLAMA
+from graphgen.runtime.checkpoint.gguf_architectures import ARCHITECTURES
 from graphgen.runtime.checkpoint.gguf_checkpoint import GgufCheckpoint
 from graphgen.runtime.checkpoint.interfaces import NUMPY_DTYPES, TensorInfo
 from tests.oracles.small_gguf import (
@@ -142,10 +142,11 @@ def test_stored_types(tmp_path: Path):
 
 
 def test_names_without_a_translation_are_kept():
-    assert LLAMA.hf_name("blk.12.ffn_up.bias") == "model.layers.12.mlp.up_proj.bias"
-    assert LLAMA.hf_name("output.weight") == "lm_head.weight"
+    llama = ARCHITECTURES["llama"][-1]
+    assert llama.hf_name("blk.12.ffn_up.bias") == "model.layers.12.mlp.up_proj.bias"
+    assert llama.hf_name("output.weight") == "lm_head.weight"
     for name in ("blk.0.ffn_gate_exps.weight", "blk.01.attn_q.weight", "attn_q.weight", "x"):
-        assert LLAMA.hf_name(name) == name
+        assert llama.hf_name(name) == name
 
 
 def test_fingerprint_follows_the_contents_not_the_path(tmp_path: Path):
