@@ -1,6 +1,6 @@
 """Passes: graph rewrites, with the tools that run, verify and inspect them.
 
-``pipelines.py`` has the phases of a compilation in their order.
+``pipelines.py`` has the phases of a compilation in their order, ``phases`` the passes of each.
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ def _weight_types(model: str, dtype: str, config: Mapping[str, object]) -> tuple
 def _change(module: Module, tp: int, options: CompileConfig) -> None:
     """Quantize the caches, and split the model over its ranks."""
     from graphgen.passes.core import run_pipeline
-    from graphgen.passes.pipelines import narrow_caches
+    from graphgen.passes.phases.quantize import narrow_caches
 
     caches = narrow_caches(options)
     passes = _split(tp, options.heads, caches) if tp > 1 else caches

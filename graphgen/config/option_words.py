@@ -14,6 +14,8 @@ HEAD_STRATEGIES = (
 )
 # Element types of weights, activations and caches.
 DTYPES = ("f32", "bf16", "f16")
+# The default type of sums, softmax and logits.
+PLAIN_DTYPE = DTYPES[0]
 # Element types and scales of quantized caches; the scale of a type that is not given one.
 CACHE_DTYPES = ("f8e4m3", "f8e5m2", "int8", "f8e4m3fn")
 CACHE_SCALES = ("none", "per_tensor", "per_key", "per_channel", "per_token")
