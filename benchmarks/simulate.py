@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.real_time_priority import at_real_time, threads_of
 from benchmarks.simulation.model_steps import decode_program
 from benchmarks.simulation.pinned_processes import cores, run_pinned
-from graphgen.lowering.cost.step_simulation import (
+from benchmarks.simulation.step_simulation import (
     HostFigures,
     SimulatedStep,
     chrome_trace,

@@ -10,10 +10,10 @@ from typing import Any
 
 from benchmarks.simulation.micro_programs import median_seconds
 from benchmarks.simulation.model_steps import decode_program
+from benchmarks.simulation.step_simulation import op_key, runs_alone
 from graphgen.build import Builder
 from graphgen.ir import Function, Module, Op, Value
 from graphgen.ir.clone import Cloner
-from graphgen.lowering.cost.step_simulation import op_key, runs_alone
 from graphgen.lowering.cpu.program import compile_program
 
 # More than any cache holds, and the most copies of a small op.

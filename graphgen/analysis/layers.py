@@ -8,9 +8,9 @@ layers are the repetitions of a run of ops.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from graphgen.ir import Function, Op, Value
+from graphgen.ir import Function, Op
 
 _NUMBERED = re.compile(r"(?:[^.]+\.)*?\d+(?=\.|$)")
 # The minimal length of a repeated run of ops.
@@ -31,27 +31,6 @@ def layers_of(function: Function) -> dict[str, list[Op]]:
         if scope:
             found.setdefault(scope, []).append(op)
     return found or _repeated(list(function.block))
-
-
-def identical_layers(layers: Mapping[str, Sequence[Op]]) -> dict[str, str]:
-    """Map each layer to the first one with the same structure, up to names of values."""
-    first: dict[object, str] = {}
-    return {name: first.setdefault(_structure(ops), name) for name, ops in layers.items()}
-
-
-def _structure(ops: Sequence[Op]) -> tuple[object, ...]:
-    """A key of the structure of a layer: values are numbered by first use."""
-    numbers: dict[Value, int] = {}
-    out: list[object] = []
-    for op in ops:
-        reads = [
-            (numbers.setdefault(value, len(numbers)), value.type, value.op is None)
-            for value in op.operands
-        ]
-        for result in op.results:
-            numbers.setdefault(result, len(numbers))
-        out.append((op.name, op.attrs, tuple(reads), *[result.type for result in op.results]))
-    return tuple(out)
 
 
 def _repeated(ops: Sequence[Op]) -> dict[str, list[Op]]:

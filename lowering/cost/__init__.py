@@ -1,1 +1,1 @@
-"""Lower bounds of run time from published figures, their picture, a simulated step."""
+"""Lower bounds of run time from published figures, and their picture."""

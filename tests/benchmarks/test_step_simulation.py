@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from graphgen.lowering.cost.step_simulation import (
+from benchmarks.simulation.step_simulation import (
     HostFigures,
     Task,
     chrome_trace,
