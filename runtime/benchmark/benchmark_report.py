@@ -23,7 +23,7 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import VERIFY
 from graphgen.json_value import Json
 from graphgen.report.table import Report, Table
-from graphgen.runtime.benchmark.request_metrics import RequestTimes, request_metrics
+from graphgen.runtime.benchmark.request_metrics import DISTRIBUTIONS, RequestTimes, request_metrics
 from graphgen.runtime.session.session import Session
 
 END_TO_END: Final = "e2e_model"
@@ -217,17 +217,6 @@ def _measure(
     return None
 
 
-# Of LLMPerf's names, in its order.
-_METRICS = (
-    "inter_token_latency_s",
-    "ttft_s",
-    "end_to_end_latency_s",
-    "request_output_throughput_token_per_s",
-    "number_input_tokens",
-    "number_output_tokens",
-)
-
-
 def benchmark_tables(report: BenchmarkReport) -> Report:
     """AWS's columns by sub-model, LLMPerf's distributions, and the numbers over all requests."""
     models = report.sub_models()
@@ -251,7 +240,7 @@ def benchmark_tables(report: BenchmarkReport) -> Report:
 def _distributions(found: Mapping[str, Json]) -> Table:
     rows: list[list[str]] = []
     headers: list[str] = []
-    for metric in _METRICS:
+    for metric in DISTRIBUTIONS:
         values = cast("Mapping[str, Json]", found[metric])
         flat = {**cast("Mapping[str, Json]", values["quantiles"]), **values}
         del flat["quantiles"]

@@ -16,7 +16,7 @@ from graphgen.report.figure import COLORS, picture
 from graphgen.runtime.benchmark.load_prompts import PromptSizes
 from graphgen.runtime.benchmark.load_run import LoadResult
 from graphgen.runtime.benchmark.openai_client import Api, RequestOutcome
-from graphgen.runtime.benchmark.request_metrics import request_metrics
+from graphgen.runtime.benchmark.request_metrics import DISTRIBUTIONS, request_metrics
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,14 +25,6 @@ if TYPE_CHECKING:
 
 # The form of LLMPerf's summary that this is.
 _VERSION = "2023-08-31"
-_DISTRIBUTIONS = (
-    "inter_token_latency_s",
-    "ttft_s",
-    "end_to_end_latency_s",
-    "request_output_throughput_token_per_s",
-    "number_input_tokens",
-    "number_output_tokens",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +70,7 @@ class LoadReport:
         """The report that LLMPerf prints."""
         found = self.metrics()
         lines = [f"Results for token benchmark for {self.api.model} queried with the openai api.\n"]
-        for metric in _DISTRIBUTIONS:
+        for metric in DISTRIBUTIONS:
             values = cast("Mapping[str, Json]", found[metric])
             flat = {**cast("Mapping[str, Json]", values["quantiles"]), **values}
             del flat["quantiles"]

@@ -11,6 +11,15 @@ import numpy as np
 from graphgen.json_value import Json
 
 _QUANTILES: Final = (25, 50, 75, 90, 95, 99)
+# LLMPerf's names of what has a distribution, in its order.
+DISTRIBUTIONS: Final = (
+    "inter_token_latency_s",
+    "ttft_s",
+    "end_to_end_latency_s",
+    "request_output_throughput_token_per_s",
+    "number_input_tokens",
+    "number_output_tokens",
+)
 
 
 @dataclass(frozen=True, slots=True)

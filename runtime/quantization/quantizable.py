@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from graphgen.config.compile_config import CompileConfig
@@ -63,14 +63,12 @@ def quantizable_weights(
         skip: names or parts of names to leave out.
     """
     products = _products(config, skip)
-    found: dict[str, QuantizableWeight] = {}
-    for prepared in products.programs:
-        for op in prepared.function.block:
-            if op.name == "dot_general" and products.why_not(op, prepared) is None:
-                made = _of_product(op)
-                if made is not None:
-                    found[made.name] = made
-    return found
+    return _by_name(
+        _of_product(op)
+        for prepared in products.programs
+        for op in prepared.function.block
+        if op.name == "dot_general" and products.why_not(op, prepared) is None
+    )
 
 
 def quantizable_stacks(
@@ -83,15 +81,18 @@ def quantizable_stacks(
         skip: names or parts of names to leave out.
     """
     products = _products(config, skip)
-    found: dict[str, QuantizableWeight] = {}
-    for prepared in products.programs:
-        for op in prepared.function.block:
-            for weight in mixture_weights(op) if op.name == "experts" else ():
-                if products.why_not_of_mixture(weight, prepared) is None:
-                    made = _of_stack(weight)
-                    if made is not None:
-                        found[made.name] = made
-    return found
+    return _by_name(
+        _of_stack(weight)
+        for prepared in products.programs
+        for op in prepared.function.block
+        if op.name == "experts"
+        for weight in mixture_weights(op)
+        if products.why_not_of_mixture(weight, prepared) is None
+    )
+
+
+def _by_name(weights: Iterable[QuantizableWeight | None]) -> dict[str, QuantizableWeight]:
+    return {weight.name: weight for weight in weights if weight is not None}
 
 
 def _products(config: Mapping[str, object], skip: Sequence[str]) -> QuantizableProducts:
