@@ -12,7 +12,6 @@ import typer
 from graphgen.cli.console import emit, note
 from graphgen.cli.files import STANDARD, check_output, write_text
 from graphgen.cli.inspect_files import overviews
-from graphgen.cli.memory_cmd import is_xla_file
 from graphgen.cli.module_file import programs_or_functions, read_module
 from graphgen.cli.shared_options import (
     AsJson,
@@ -193,10 +192,10 @@ _MOST_SCHEDULED = 50_000
 
 def xla_buffers(file: str, module: Module, program: str | None) -> Json:
     """The memory of a module of XLA that states its schedule; ``None`` for another file."""
-    from graphgen.lowering.xla_dump.dump_folder import dumped_memory
+    from graphgen.lowering.xla_dump.dump_folder import dumped_memory, is_scheduled
 
     path = Path(file)
-    if program is not None or file == STANDARD or not is_file(path) or not _is_scheduled(path):
+    if program is not None or file == STANDARD or not is_file(path) or not is_scheduled(path):
         return None
     if module.op_count() > _MOST_SCHEDULED:
         note(f"memory over time op by op: XLA's schedule has over {_MOST_SCHEDULED} instructions")
@@ -221,20 +220,3 @@ def xla_buffers(file: str, module: Module, program: str | None) -> Json:
             for item in found.buffers
         ],
     }
-
-
-def _is_scheduled(path: Path) -> bool:
-    """True for HLO of XLA that states the order of its instructions."""
-    from graphgen.atomic_write import open_regular
-    from graphgen.lowering.hlo_text.hlo_parser import looks_like_text
-    from graphgen.lowering.xla_dump.dump_files import ALLOCATIONS, HEAD, RANGES, REPORT, dump_file
-    from graphgen.lowering.xla_dump.dump_folder import hlo_source
-    from graphgen.lowering.xla_dump.schedule_values import states_schedule
-
-    if not is_xla_file(path) or dump_file(path).kind in (ALLOCATIONS, RANGES, REPORT):
-        return False
-    with open_regular(path) as opened:
-        head = opened.read(HEAD)
-    if looks_like_text(head):
-        return b"is_scheduled=true" in head
-    return states_schedule(hlo_source(path))

@@ -22,6 +22,7 @@ from graphgen.json_value import Json
 from graphgen.read_file import is_file
 from graphgen.report.table import Report, Table
 from graphgen.report.units import size
+from graphgen.runtime.file_kind import FileKind, kind_of_file
 from graphgen.targets import DEFAULT_ACCELERATOR, accelerator
 
 if TYPE_CHECKING:
@@ -109,30 +110,16 @@ def inspect(
         raise GraphgenError(
             "GG0705", "--profile has no effect without --html", help="graphgen profile prints it"
         )
-    if file != STANDARD and (times := _profile(file, module, program, target, lnc, largest)):
-        return emit(as_json, times.facts, times.report)
-    found = _inspected(file, program, output, largest, summary=summary)
-    return emit(as_json, found.facts, found.report)
-
-
-def _profile(
-    file: str, module: str | None, program: str | None, target: str, lnc: int, largest: int
-) -> Inspection | None:
-    """The times of a profile; ``None`` for another file (GG0705 for --module beside it)."""
-    from graphgen.lowering.neuron.device_profile import is_profile
-    from graphgen.lowering.profiles.open_profile import has_thunks
-
-    path = Path(file)
-    if is_file(path):
-        with open_regular(path) as opened:
-            head = opened.read(16)
-        if is_profile(path, head):
-            return profile_inspection(path, module, program, target, lnc, largest)
-        if has_thunks(path):
-            return _recorded(path, module, program, largest)
-    if module is not None:
+    kind = FileKind.MODULE if file == STANDARD else kind_of_file(Path(file))
+    if kind is FileKind.DEVICE_PROFILE:
+        found = profile_inspection(Path(file), module, program, target, lnc, largest)
+    elif kind is FileKind.RECORDING:
+        found = _recorded(Path(file), module, program, largest)
+    elif module is not None and file != STANDARD:
         raise GraphgenError("GG0705", f"--module has no effect: {file} is not a profile")
-    return None
+    else:
+        found = _inspected(file, kind, program, output, largest, summary=summary)
+    return emit(as_json, found.facts, found.report)
 
 
 def _recorded(path: Path, module: str | None, program: str | None, largest: int) -> Inspection:
@@ -146,7 +133,13 @@ def _recorded(path: Path, module: str | None, program: str | None, largest: int)
 
 
 def _inspected(
-    file: str, program: str | None, output: str | None, largest: int, *, summary: bool
+    file: str,
+    kind: FileKind,
+    program: str | None,
+    output: str | None,
+    largest: int,
+    *,
+    summary: bool,
 ) -> Inspection:
     from graphgen.cli.inspect_files import inspect_file, inspect_summary, programs_inspection
 
@@ -155,7 +148,7 @@ def _inspected(
         large = is_file(path) and path.stat().st_size > LARGE
         if summary or (large and _is_proto(path)):
             return inspect_summary(path)
-        found = inspect_file(path, largest)
+        found = inspect_file(path, kind, largest)
         if found is not None:
             return found
     try:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from graphgen.atomic_write import open_regular
 from graphgen.cli.inspect_files import Inspection
 from graphgen.cli.memory_cmd import allocation_json, exact
 from graphgen.json_value import Json
@@ -16,16 +15,13 @@ from graphgen.lowering.xla_dump.dump_files import (
     ALLOCATIONS,
     BEFORE,
     DEBUG,
-    HEAD,
-    MODULES,
     OPTIONS,
     OTHER,
     RANGES,
     REPORT,
-    SNAPSHOT,
     VALUES,
     DumpFile,
-    dump_file,
+    file_without_module,
 )
 from graphgen.report.table import Report, Table
 from graphgen.report.units import short, size
@@ -38,12 +34,10 @@ if TYPE_CHECKING:
 _MOST_NAMES, _MOST_VALUES = 8, 4
 
 
-def inspect_dump_folder(path: Path) -> Inspection | None:
-    """The programs of a folder of XLA's dumps; ``None`` for another folder."""
-    from graphgen.lowering.xla_dump.dump_folder import is_dump_folder, read_folder
+def inspect_dump_folder(path: Path) -> Inspection:
+    """The programs of a folder of XLA's dumps."""
+    from graphgen.lowering.xla_dump.dump_folder import read_folder
 
-    if not is_dump_folder(path):
-        return None
     folder = read_folder(path)
     rows = [item.to_json(path) for item in folder.programs]
     others = _kinds(folder)
@@ -128,8 +122,8 @@ def _advice(folder: DumpFolder, rows: Sequence[dict[str, Json]]) -> list[str]:
 
 def inspect_dump_file(path: Path) -> Inspection | None:
     """A file of XLA that holds no module; ``None`` for a module or a file that is not XLA's."""
-    file = dump_file(path)
-    if file.kind in (*MODULES, SNAPSHOT, OTHER) or _is_module(path):
+    file = file_without_module(path)
+    if file is None:
         return None
     shown = _SHOWN.get(file.kind)
     if shown is not None:
@@ -137,14 +131,6 @@ def inspect_dump_file(path: Path) -> Inspection | None:
     text = f"{path}: {file.kind}, {size(path.stat().st_size)}; it holds no module\n"
     facts: Json = {"kind": file.kind, "bytes": path.stat().st_size}
     return Inspection(lambda: facts, lambda: [text])
-
-
-def _is_module(path: Path) -> bool:
-    """The content is a module, whatever the name says."""
-    from graphgen.lowering.hlo_text.hlo_parser import looks_like_text
-
-    with open_regular(path) as opened:
-        return looks_like_text(opened.read(HEAD))
 
 
 def _text(file: DumpFile) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from graphgen.analysis.overview import Overview, overview
-from graphgen.atomic_write import open_regular, unreadable
+from graphgen.atomic_write import unreadable
 from graphgen.cli.console import note
 from graphgen.errors import GraphgenError
 from graphgen.gc_pause import paused_collector
@@ -21,6 +21,7 @@ from graphgen.report.program_text import module_text, program_text
 from graphgen.report.table import Report, Table
 from graphgen.report.units import folded, pattern, short, size, spans
 from graphgen.runtime.checkpoint.stored_range import CheckpointQuantization, quantization_of
+from graphgen.runtime.file_kind import FileKind
 
 if TYPE_CHECKING:
     from graphgen.lowering.hlo.hlo_summary import HloParameter, HloSummary
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from graphgen.lowering.neuron import ProgramFolder
     from graphgen.runtime.checkpoint.listing import Listing, Stored
 
-_HEAD = 16
 # Most rows of parameters.
 _MOST_TENSORS = 16
 
@@ -46,7 +46,7 @@ class Inspection:
     report: Callable[[], Report]
 
 
-def inspect_file(path: Path, largest: int) -> Inspection | None:
+def inspect_file(path: Path, kind: FileKind, largest: int) -> Inspection | None:
     """Inspect a file or folder that is not a module; ``None`` for a module.
 
     A work folder with one module in it counts as that module.
@@ -56,35 +56,28 @@ def inspect_file(path: Path, largest: int) -> Inspection | None:
     """
     from graphgen.cli.inspect_dump import inspect_dump_file, inspect_dump_folder
 
-    if is_folder(path):
-        return inspect_dump_folder(path) or _folder(path, largest)
-    from graphgen.runtime.checkpoint.listing import is_checkpoint, is_torch_file, list_checkpoint
+    match kind:
+        case FileKind.XLA_DUMP:
+            return inspect_dump_folder(path)
+        case FileKind.ARTIFACT:
+            return _artifact(path, largest)
+        case FileKind.CHECKPOINT:
+            return _checkpoint(path, largest)
+        case FileKind.FOLDER:
+            return _folder(path)
+        case FileKind.NEFF:
+            return _neff(path)
+        case FileKind.XLA_FILE:
+            return inspect_dump_file(path)
+        case _:
+            return None
 
-    try:
-        with open_regular(path) as opened:
-            head = opened.read(_HEAD)
-    except (OSError, ValueError):
-        return None  # the reader of modules raises the error
-    if is_checkpoint(head) or is_torch_file(path):
-        return _checkpoint(list_checkpoint([path]), largest, quantization_of(path))
-    return _neff(path) if path.suffix == ".neff" else inspect_dump_file(path)
 
-
-def _folder(path: Path, largest: int) -> Inspection | None:
+def _folder(path: Path) -> Inspection | None:
+    """A cache, a work folder, or a folder of dumps."""
     from graphgen.lowering.neuron import describe
     from graphgen.lowering.open import list_dumps
-    from graphgen.runtime.artifact import is_artifact, is_for_device
-    from graphgen.runtime.checkpoint.hf_folder import absent_files
-    from graphgen.runtime.checkpoint.listing import checkpoint_files, list_checkpoint
 
-    if is_artifact(path) and not is_for_device(path):
-        return _artifact(path, largest)
-    files = checkpoint_files(path)
-    if files:
-        if absent := absent_files(path):
-            more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
-            note(f"incomplete: the index names {absent[0]}{more}, not in the folder")
-        return _checkpoint(list_checkpoint(files), largest, quantization_of(path))
     try:
         found = describe(path)
     except GraphgenError:
@@ -162,7 +155,18 @@ def _neff(path: Path) -> Inspection:
     )
 
 
-def _checkpoint(listing: Listing, largest: int, quantization: CheckpointQuantization) -> Inspection:
+def _checkpoint(path: Path, largest: int) -> Inspection:
+    """A file of tensors, or those of a folder."""
+    from graphgen.runtime.checkpoint.hf_folder import absent_files
+    from graphgen.runtime.checkpoint.listing import checkpoint_files, list_checkpoint
+
+    folder = is_folder(path)
+    if folder and (absent := absent_files(path)):
+        more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
+        note(f"incomplete: the index names {absent[0]}{more}, not in the folder")
+    listing = list_checkpoint(checkpoint_files(path) if folder else [path])
+    quantization = quantization_of(path)
+
     def facts() -> Json:
         return {
             "kind": listing.kind,

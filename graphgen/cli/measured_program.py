@@ -180,8 +180,7 @@ def recorded_module(hlo: bytes | None, name: str) -> Module | None:
 
 def hlo_of(file: str) -> bytes | None:
     """The protobuf of a file of HLO; ``None`` for another module."""
-    from graphgen.cli.memory_cmd import is_xla_file
-    from graphgen.lowering.xla_dump.dump_folder import hlo_source
+    from graphgen.lowering.xla_dump.dump_folder import hlo_source, is_xla_file
 
     path = Path(file)
     if file == STANDARD or not is_file(path) or not is_xla_file(path):

@@ -107,7 +107,12 @@ def parse_size(text: str) -> int:
 
 def _memory(path: str, program: str | None, dims: str) -> MemoryUse:
     from graphgen.lowering.xla_dump.dump_files import AFTER, BEFORE
-    from graphgen.lowering.xla_dump.dump_folder import dumped_memory, is_dump_folder, read_folder
+    from graphgen.lowering.xla_dump.dump_folder import (
+        dumped_memory,
+        is_dump_folder,
+        is_xla_file,
+        read_folder,
+    )
 
     place = Path(path)
     if is_folder(place) and is_dump_folder(place):
@@ -120,20 +125,6 @@ def _memory(path: str, program: str | None, dims: str) -> MemoryUse:
     if is_file(place) and is_xla_file(place):
         return dumped_memory(place)
     return _lowered(path, program, dims)
-
-
-def is_xla_file(path: Path) -> bool:
-    """The file is HLO, or one of XLA's about the memory of a module beside it."""
-    from graphgen.atomic_write import open_regular
-    from graphgen.lowering.hlo_proto.proto_module import looks_like_proto
-    from graphgen.lowering.hlo_text.hlo_parser import looks_like_text
-    from graphgen.lowering.xla_dump.dump_files import ALLOCATIONS, HEAD, RANGES, REPORT, dump_file
-
-    if dump_file(path).kind in (ALLOCATIONS, RANGES, REPORT):
-        return True
-    with open_regular(path) as opened:
-        head = opened.read(HEAD)
-    return looks_like_proto(head) or looks_like_text(head)
 
 
 def _lowered(path: str, program: str | None, dims: str) -> MemoryUse:

@@ -19,6 +19,8 @@ HEAD = 4096
 BEFORE, AFTER = "before optimizations", "after optimizations"
 PASS, TRACED = "pass", "traced program"
 ALLOCATIONS, RANGES, REPORT = "buffer assignment", "live ranges", "memory usage report"
+# Kinds whose files are about the memory of a module beside them.
+ABOUT_MEMORY = (ALLOCATIONS, RANGES, REPORT)
 VALUES, OPTIONS, DEBUG = "used values", "compile options", "debug options"
 TOPOLOGY, SNAPSHOT, THUNKS = "topology", "snapshot with arguments", "thunk sequence"
 OTHER = "unknown"
@@ -72,7 +74,7 @@ _HEADS: tuple[tuple[re.Pattern[bytes], str], ...] = (
 # Kinds of texts, for a message about one of none.
 KNOWN = (
     *("HLO text", "StableHLO", "IR text", "LLVM IR"),
-    *(ALLOCATIONS, RANGES, REPORT, VALUES, DEBUG, THUNKS),
+    *(*ABOUT_MEMORY, VALUES, DEBUG, THUNKS),
 )
 
 
@@ -120,6 +122,18 @@ def dump_file(path: Path, folder: Path | None = None) -> DumpFile:
             more = (found.get("pipeline", ""), found.get("after", ""), found.get("before", ""))
             return DumpFile(path, found["program"], kind, step, *more)
     return DumpFile(path, "", _BARE.get(path.name) or kind_of(path) or OTHER)
+
+
+def file_without_module(path: Path) -> DumpFile | None:
+    """A file of XLA that holds no module; ``None`` for a module or a file that is not XLA's."""
+    from graphgen.lowering.hlo_text.hlo_parser import looks_like_text
+
+    file = dump_file(path)
+    if file.kind in (*MODULES, SNAPSHOT, OTHER):
+        return None
+    with open_regular(path) as opened:
+        # The content may be a module, whatever the name says.
+        return None if looks_like_text(opened.read(HEAD)) else file
 
 
 def kind_of(path: Path) -> str:

@@ -16,6 +16,7 @@ from graphgen.lowering.hlo_proto.proto_module import looks_like_proto
 from graphgen.lowering.hlo_proto.wire import Source
 from graphgen.lowering.hlo_text.hlo_parser import looks_like_text, parse_hlo_text
 from graphgen.lowering.xla_dump.dump_files import (
+    ABOUT_MEMORY,
     AFTER,
     ALLOCATIONS,
     BEFORE,
@@ -208,6 +209,31 @@ def is_dump_folder(folder: Path) -> bool:
 def _named(folder: Path) -> Iterator[bool]:
     for item in folder.glob("module_*"):
         yield item.is_file() and dump_file(item, folder).program != ""
+
+
+def is_xla_file(path: Path) -> bool:
+    """True for HLO, and for a file of XLA about the memory of a module beside it."""
+    if dump_file(path).kind in ABOUT_MEMORY:
+        return True
+    head = _head(path)
+    return looks_like_proto(head) or looks_like_text(head)
+
+
+def is_scheduled(path: Path) -> bool:
+    """True for HLO of XLA that states the order of its instructions."""
+    from graphgen.lowering.xla_dump.schedule_values import states_schedule
+
+    if not is_xla_file(path) or dump_file(path).kind in ABOUT_MEMORY:
+        return False
+    head = _head(path)
+    if looks_like_text(head):
+        return b"is_scheduled=true" in head
+    return states_schedule(hlo_source(path))
+
+
+def _head(path: Path) -> bytes:
+    with open_regular(path) as opened:
+        return opened.read(HEAD)
 
 
 def stated_bytes(program: DumpProgram) -> int | None:
