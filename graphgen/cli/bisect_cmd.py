@@ -14,7 +14,6 @@ from graphgen.cli.console import emit, note
 from graphgen.cli.files import check_output
 from graphgen.cli.html_pages import TraceFile, op_name, page_link, write_trace_page
 from graphgen.cli.module_file import read_module
-from graphgen.cli.plugin_passes import needed_for
 from graphgen.cli.shared_options import (
     AsJson,
     ModuleFile,
@@ -26,6 +25,7 @@ from graphgen.cli.shared_options import (
 )
 from graphgen.cli.workload_options import Inputs, On, Weights, given_workload, rounding_backend
 from graphgen.errors import GraphgenError
+from graphgen.lowering.plugin_file import needed_for
 from graphgen.passes.validate.verdict_text import bisection_text
 from graphgen.read_file import is_file, is_folder, is_there, read_file
 

@@ -162,13 +162,8 @@ def explore_text(
 
 def recorded_times(file: str, module: Module, recording: str, rates: str | None) -> OpTimes:
     """The times of a module's ops in a recording (GG0705 where it has none of them)."""
-    from graphgen.cli.measured_program import (
-        MeasuredProgram,
-        hlo_of,
-        measured_module,
-        stated_rates,
-        times_of_ops,
-    )
+    from graphgen.cli.recorded_program import hlo_of, measured_module, stated_rates
+    from graphgen.lowering.profiles.measured_program import MeasuredProgram, times_of_ops
 
     found = measured_module(Path(recording), module, hlo_of(file))
     given = stated_rates(None, 0, rates) or found.recording.rates

@@ -125,7 +125,8 @@ def inspect(
 def _recorded(path: Path, module: str | None, program: str | None, largest: int) -> Inspection:
     """The times in a recording of XLA's profiler."""
     from graphgen.cli.inspect_files import Inspection
-    from graphgen.cli.measured_program import MeasuredProgram, read_program
+    from graphgen.cli.recorded_program import read_program
+    from graphgen.lowering.profiles.measured_program import MeasuredProgram
 
     found = read_program(path, module, program)
     measured = MeasuredProgram.of(found, found.recording.rates)

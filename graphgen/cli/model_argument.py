@@ -151,7 +151,7 @@ def run_twins(
         GraphgenError: what reading the configuration or a pass raises.
     """
     loaded = load_plugins(plugins)
-    from graphgen.cli.plugin_passes import check_plugins_named
+    from graphgen.lowering.plugin_file import check_plugins_named
     from graphgen.passes.pipelines import parse
     from graphgen.runtime.accuracy.validate_model import validate_model
     from graphgen.runtime.checkpoint.model_config import model_config

@@ -115,7 +115,7 @@ def opt(
       graphgen build llama-3.1-8b --mini | graphgen opt - -p 'shard{tp=2},pad-to-mesh,partition'
       graphgen opt m.gg -p 'default{tp=2}' --explain-sharding -o out.gg
     """
-    from graphgen.cli.plugin_passes import check_plugins_named
+    from graphgen.lowering.plugin_file import check_plugins_named
     from graphgen.passes.core import run_pipeline
     from graphgen.passes.core.fuel import parse_fuel
     from graphgen.passes.core.journal import Journal

@@ -32,7 +32,7 @@ def pipeline(
       graphgen pipeline 'default{tp=2}' --show
       graphgen pipeline 'canonicalize,specialize,legalize' --show --json
     """
-    from graphgen.cli.plugin_passes import check_plugins_named
+    from graphgen.lowering.plugin_file import check_plugins_named
     from graphgen.passes.core.registry import all_pipelines, find_pipeline
     from graphgen.passes.inspect import catalog
     from graphgen.passes.pipelines import parse_in_phases, passes_of

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from graphgen.cli.console import emit, note
 from graphgen.cli.files import STANDARD, check_output, write_text
-from graphgen.cli.measured_program import (
-    MeasuredProgram,
-    RecordedProgram,
-    choose_recorded,
+from graphgen.cli.module_file import programs_or_functions, read_module
+from graphgen.cli.recorded_program import (
     is_recording,
     rates_here,
     read_program,
     recorded_module,
     stated_rates,
-    times_of_ops,
 )
-from graphgen.cli.module_file import programs_or_functions, read_module
 from graphgen.cli.shared_options import AsJson, Dims, GivenRates, Lnc, Seed
 from graphgen.errors import GraphgenError
 from graphgen.report.units import size
+
+if TYPE_CHECKING:
+    from graphgen.lowering.profiles.measured_program import MeasuredProgram, RecordedProgram
 
 XLA, NUMPY = "xla", "numpy"
 
@@ -94,6 +93,8 @@ def profile(
       graphgen profile mini.gg --program decode --on numpy --repeats 3
       graphgen profile profile.json --module graph.hlo --target trn2
     """
+    from graphgen.lowering.profiles.measured_program import MeasuredProgram
+
     if html is not None:
         check_output(html)
     given = stated_rates(target, lnc, rates)
@@ -120,6 +121,7 @@ def _run(
     from graphgen.cli.run_cmd import bound_program
     from graphgen.exec import run_program
     from graphgen.exec.inputs import program_inputs
+    from graphgen.lowering.profiles.measured_program import RecordedProgram, choose_recorded
     from graphgen.lowering.profiles.own_run import NumpyRecorder, XlaRecorder
     from graphgen.lowering.profiles.program_times import program_times
     from graphgen.lowering.runnable import runnable
@@ -147,6 +149,7 @@ def _write_page(name: str, measured: MeasuredProgram, as_json: bool) -> None:
     from graphgen.cli.explore_cmd import counted_sizes
     from graphgen.cli.inspect_files import overviews
     from graphgen.lowering.explorer import add_module
+    from graphgen.lowering.profiles.measured_program import times_of_ops
     from graphgen.report import explore_page
     from graphgen.report.explore_data import ExploreData
 

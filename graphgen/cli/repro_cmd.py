@@ -34,7 +34,7 @@ def repro(
       graphgen repro graphgen-crash-1f3a5b7c9d
       graphgen repro graphgen-crash-1f3a5b7c9d --json
     """
-    from graphgen.cli.plugin_passes import check_plugins_named
+    from graphgen.lowering.plugin_file import check_plugins_named
     from graphgen.passes.core.registry import parse_pipeline
     from graphgen.passes.inspect.result_json import replay_json
     from graphgen.passes.validate.reproducer import replay

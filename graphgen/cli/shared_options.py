@@ -17,7 +17,7 @@ from graphgen.ir import Dim, DType, Function, Module, dtype
 from graphgen.numbers import whole_number
 
 if TYPE_CHECKING:
-    from graphgen.cli.plugin_passes import LoadedPlugin
+    from graphgen.lowering.plugin_file import LoadedPlugin
     from graphgen.passes.core import Pass
 
 
@@ -208,14 +208,15 @@ def load_plugins(files: Sequence[str] | None) -> list[LoadedPlugin]:
     Without files these are registered when a pipeline names one that is not known.
 
     Returns:
-        The registrations of each file, for :func:`~graphgen.cli.plugin_passes.check_plugins_named`.
+        The registrations of each file, for
+        :func:`~graphgen.lowering.plugin_file.check_plugins_named`.
 
     Raises:
         GraphgenError: GG0705 for a file that is not there, fails, or registers nothing.
     """
     if not files:
         return []
-    from graphgen.cli.plugin_passes import load_plugin
+    from graphgen.lowering.plugin_file import load_plugin
     from graphgen.passes.core.registry import all_passes
 
     all_passes()
@@ -243,7 +244,7 @@ def load_pipeline(
             with passes of which the pipeline names none.
     """
     loaded = load_plugins(plugins)
-    from graphgen.cli.plugin_passes import check_plugins_named
+    from graphgen.lowering.plugin_file import check_plugins_named
     from graphgen.passes.pipelines import SMALL, parse
 
     passes = parse(text, replace(SMALL, dims=dims)) if small else parse(text)

@@ -27,7 +27,7 @@ from graphgen.targets import Accelerator
 
 # Instructions that do nothing but move bytes, which readers of modules may leave out.
 _COPIES = frozenset(("copy", "copy-start", "bitcast-convert"))
-MEMORY, COMPUTE, LINK = "memory", "compute", "link"
+MEMORY, COMPUTE = "memory", "compute"
 
 
 @dataclass(frozen=True, slots=True)
