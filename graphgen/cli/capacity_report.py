@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from graphgen.lowering.plan.adapter_capacity import AdapterCapacity
     from graphgen.lowering.plan.capacity_plan import CapacityPlan, Degree
     from graphgen.lowering.plan.fitting_changes import FittingChange
-    from graphgen.lowering.plan.measure import CoreUse
     from graphgen.targets import Accelerator
 
 
@@ -286,7 +285,10 @@ def capacity_json(
     prices: HourPrices,
 ) -> Json:
     """The same numbers: bytes, seconds, and prices of an hour, ``null`` where none is known."""
-    rows = made.demand.cache_rows
+
+    def degree_json(item: Degree) -> dict[str, Json]:
+        return item.to_json(made.demand.cache_rows, prices.hour.get(item.instance))
+
     return {
         "model": model,
         "target": made.target.name,
@@ -298,47 +300,12 @@ def capacity_json(
         "dtype": made.demand.dtype,
         "roll_window_cache": made.demand.roll_window_cache,
         "rules": made.rules,
-        "degrees": [_degree_json(item, rows, prices) for item in made.degrees],
-        "chosen": _degree_json(made.chosen, rows, prices) if made.chosen else None,
+        "degrees": [degree_json(item) for item in made.degrees],
+        "chosen": degree_json(made.chosen) if made.chosen else None,
         "instance": made.instance or None,
         "price": prices.hour.get(made.instance),
         "prices": prices.origin or None,
         "to_fit": [asdict(item) for item in changes],
         "sources": dict(made.target.sources),
         **({} if held is None else {"adapters": dict(held.to_json())}),
-    }
-
-
-def _degree_json(item: Degree, rows: int, prices: HourPrices) -> dict[str, Json]:
-    return {
-        "tp": item.tp,
-        "serves": item.serves,
-        "why_not": item.why_not or None,
-        "core_bytes": item.needs,
-        "prompt_s": item.prompt_s or None,
-        "step_s": item.step_s or None,
-        "tokens_per_second": item.tokens_per_second(rows) or None,
-        "instance": item.instance or None,
-        "price": prices.hour.get(item.instance),
-        "use": _use_json(item.use, item.tp) if item.use else None,
-    }
-
-
-def _use_json(use: CoreUse, tp: int) -> dict[str, Json]:
-    return {
-        "weights": use.weights,
-        "kv": use.kv,
-        "adapters": use.adapters,
-        "activations": use.activations,
-        "parameters": use.parameters,
-        "active_parameters": use.active,
-        "active_once": use.active_once,
-        "weights_once": use.weights_once,
-        "kv_once": use.kv_once,
-        "replicated": use.replicated(tp),
-        "second_copies": use.copies,
-        "heads": use.heads or None,
-        "collectives": [asdict(item) for item in use.collectives],
-        "programs": [asdict(item) for item in use.programs],
-        "items": [asdict(item) for item in use.items],
     }

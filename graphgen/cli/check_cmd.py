@@ -67,7 +67,7 @@ def check(
         findings = with_evidence(module, findings, request, said)
     found = [item for item in findings if show_all or item.severity != "info"]
     facts: dict[str, Json] = {"target": device.name, "lnc": device.lnc}
-    emit(as_json, lambda: {**facts, "findings": [_json(f) for f in found]}, lambda: _text(found))
+    emit(as_json, lambda: {**facts, "findings": [f.to_json() for f in found]}, lambda: _text(found))
     if any(item.severity == "error" for item in found):
         raise typer.Exit(1)
 
@@ -97,19 +97,3 @@ def _group(items: Sequence[Finding]) -> list[str]:
         f"  trust: {first.trust}" + (f", {first.source}" if first.source else ""),
         "",
     ]
-
-
-def _json(item: Finding) -> dict[str, Json]:
-    return {
-        "severity": item.severity,
-        "code": item.code or None,
-        "rule": item.rule,
-        "function": item.function,
-        "op": item.op or None,
-        "where": item.where or None,
-        "what": item.what,
-        "fix": item.fix,
-        "rewrite": item.rewrite or None,
-        "trust": item.trust,
-        "source": item.source or None,
-    }

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from graphgen.cli.inspect_files import Inspection
-from graphgen.cli.memory_cmd import allocation_json, exact
+from graphgen.cli.memory_cmd import exact
 from graphgen.json_value import Json
 from graphgen.lowering.xla_dump.dump_files import (
     AFTER,
@@ -147,7 +147,7 @@ def _assignment(file: DumpFile) -> Inspection:
         lambda: {
             "kind": file.kind,
             "bytes": sum([item.nbytes for item in found]),
-            "allocations": [allocation_json(item) for item in found],
+            "allocations": [item.to_json() for item in found],
         },
         lambda: _allocations_report(found),
     )
@@ -237,7 +237,7 @@ def _total(file: DumpFile) -> Inspection:
         lambda: {
             "kind": file.kind,
             "bytes": total,
-            "allocations": [allocation_json(item) for item in allocations],
+            "allocations": [item.to_json() for item in allocations],
         },
         lambda: [f"{file.kind}: {shown}\n", *blocks],
     )

@@ -181,7 +181,7 @@ def _facts(found: MemoryUse, time: int, limit: int | None, kind: str | None) -> 
         },
         "live": [*found.live],
         "instructions": [*found.instructions],
-        "allocations": [allocation_json(item) for item in found.assigned],
+        "allocations": [item.to_json() for item in found.assigned],
         "xla_peak": {
             "time": peak.time,
             "instruction": peak.instruction,
@@ -200,21 +200,6 @@ def _facts(found: MemoryUse, time: int, limit: int | None, kind: str | None) -> 
             "to_go": [buffer.to_json() for buffer in gone],
         }
     return facts
-
-
-def allocation_json(item: Allocation) -> dict[str, Json]:
-    """One allocation of XLA as JSON."""
-    return {
-        "number": item.number,
-        "bytes": item.nbytes,
-        "kind": item.kind,
-        "parameter": item.parameter if item.parameter >= 0 else None,
-        "lives_out": item.lives_out,
-        "values": [
-            {"name": v.name, "bytes": v.nbytes, "offset": v.offset, "shape": v.shape}
-            for v in item.values
-        ],
-    }
 
 
 def _by_kind(assigned: Sequence[Allocation]) -> dict[str, int]:

@@ -426,18 +426,18 @@ def _advice(
 
 
 def _emit_advice(as_json: bool, model: str, advice: LadderAdvice) -> None:
-    from graphgen.cli.plan_report import ladder_json, ladder_report
+    from graphgen.cli.plan_report import ladder_report
 
-    emit(as_json, lambda: ladder_json(model, advice), lambda: ladder_report(model, advice))
+    emit(as_json, lambda: advice.to_json(model), lambda: ladder_report(model, advice))
 
 
 def _emit_search(
     as_json: bool, model: str, where: Accelerator, demand: CompileConfig, generated: int
 ) -> None:
-    from graphgen.cli.plan_report import mesh_json, mesh_report, searched
+    from graphgen.cli.plan_report import mesh_report, searched
 
     made = searched(model, where, demand, generated)
-    emit(as_json, lambda: mesh_json(model, where, made), lambda: mesh_report(model, where, made))
+    emit(as_json, lambda: made.to_json(model, where), lambda: mesh_report(model, where, made))
 
 
 def _capacity(made: CapacityPlan, sizes: PlanSizes) -> AdapterCapacity | None:

@@ -1,4 +1,4 @@
-"""The advice of ``graphgen plan --lengths`` as text and as JSON."""
+"""The advice of ``graphgen plan`` as text: ladders, meshes, nodes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from graphgen.cli.console import emit
 from graphgen.cli.model_flags import levels_text
 from graphgen.config.compile_config import CompileConfig
 from graphgen.json_value import Json
-from graphgen.lowering.plan.ladder_advice import LadderAdvice, LadderOption, RowOption
+from graphgen.lowering.plan.ladder_advice import LadderAdvice, RowOption
 from graphgen.lowering.plan.mesh_search import MeshOption, MeshSearch, search_meshes
 from graphgen.report.table import Report, Table, render
 from graphgen.targets import Accelerator, over_nodes
@@ -122,7 +122,7 @@ def _json(
         "context": max(demand.context),
         "dtype": demand.dtype,
         "levels": [asdict(level) for level in device.levels],
-        "layouts": [{**asdict(row), "why_not": row.why_not or None} for row in found],
+        "layouts": [row.to_json() for row in found],
         "sources": dict(device.sources),
     }
 
@@ -148,18 +148,7 @@ def ladder_report(model: str, made: LadderAdvice) -> Report:
         _ladders(made),
         buckets,
         "times are rooflines of the compiled programs, bounds from below\n",
-        f"rows: {demand.cache_rows}\nflags: {' '.join(flags(made))}\n",
-    ]
-
-
-def flags(made: LadderAdvice) -> list[str]:
-    """The options of ``graphgen generate`` for the advised programs."""
-    demand = made.demand
-    return [
-        *("--tp", str(demand.tp)),
-        *("--seq-len", str(demand.max_len)),
-        *("--context-encoding-buckets", _list(demand.context)),
-        *("--token-generation-buckets", _list(demand.tokens)),
+        f"rows: {demand.cache_rows}\nflags: {' '.join(made.flags)}\n",
     ]
 
 
@@ -212,51 +201,6 @@ def _list(sizes: tuple[int, ...]) -> str:
     return ",".join(map(str, sizes))
 
 
-def ladder_json(model: str, made: LadderAdvice) -> Json:
-    """The same numbers; sizes in tokens, times in seconds of a request."""
-    lengths, demand = made.lengths, made.demand
-    return {
-        "model": model,
-        "target": made.target.name,
-        "lnc": made.target.lnc,
-        "tp": demand.tp,
-        "dtype": demand.dtype,
-        "core_bytes": made.target.hbm_bytes,
-        "executable_bytes": made.executable_bytes,
-        "requests": {
-            "count": lengths.requests,
-            "mean_prompt": lengths.mean_prompt,
-            "longest_prompt": lengths.longest_prompt,
-            "mean_answer": lengths.mean_answer,
-            "longest_sequence": lengths.longest_sequence,
-        },
-        "rows": [_row_json(item) for item in made.rows],
-        "ladders": [_ladder_json(item) for item in made.ladders],
-        "advised": {
-            "rows": demand.cache_rows,
-            "seq_len": demand.max_len,
-            "context": list(demand.context),
-            "tokens": list(demand.tokens),
-            "flags": list(flags(made)),
-        },
-    }
-
-
-def _row_json(item: RowOption) -> Json:
-    fits = isfinite(item.seconds)
-    return {**asdict(item), "fits": fits, "seconds": item.seconds if fits else None}
-
-
-def _ladder_json(item: LadderOption) -> Json:
-    return {
-        **asdict(item),
-        "context": list(item.context),
-        "tokens": list(item.tokens),
-        "executables": item.executables,
-        "seconds": item.seconds,
-    }
-
-
 def searched(
     model: str, target: Accelerator, demand: CompileConfig, generated: int = 0
 ) -> MeshSearch:
@@ -307,39 +251,3 @@ def _choice(made: MeshSearch) -> str:
     flags = f"flags: --tp {made.demand.tp} {item.flags}".rstrip() + "\n"
     text = f"options: default{{tp={made.demand.tp}{options}}}\n"
     return text + (flags if item.flags or not item.changes else "")
-
-
-def mesh_json(model: str, target: Accelerator, made: MeshSearch) -> Json:
-    """The same numbers; times in seconds, sizes in bytes of a core."""
-    demand = made.demand
-    return {
-        "model": model,
-        "target": target.name,
-        "lnc": target.lnc,
-        "tp": demand.tp,
-        "dtype": demand.dtype,
-        "batch": demand.cache_rows,
-        "seq": demand.max_len,
-        "context": max(demand.context),
-        "generated": made.generated,
-        "core_bytes": target.hbm_bytes,
-        "meshes": [_option_json(item) for item in made.options],
-        "chosen": None if made.chosen is None else _option_json(made.chosen),
-    }
-
-
-def _option_json(item: MeshOption) -> dict[str, Json]:
-    known = bool(item.bytes)
-    options: dict[str, Json] = {
-        name: list(value) if isinstance(value, tuple) else value  # pyright: ignore
-        for name, value in item.changes.items()
-    }
-    return {
-        "options": options,
-        "flags": item.flags or None,
-        "prefill_s": item.prefill_s if known else None,
-        "step_s": item.step_s if known else None,
-        "request_s": item.seconds if known else None,
-        "core_bytes": item.bytes or None,
-        "refused": item.refused or None,
-    }

@@ -10,6 +10,7 @@ from graphgen.analysis import called
 from graphgen.analysis.liveness import peak_memory
 from graphgen.ir import Function, Module, Op, Role, Value
 from graphgen.ir.dtype import c64
+from graphgen.json_value import Json
 from graphgen.lowering.check.compiler_rules import (
     CompilerRule,
     dtype_status,
@@ -90,6 +91,22 @@ class Finding:
     trust: str
     source: str
     rewrite: str = ""
+
+    def to_json(self) -> dict[str, Json]:
+        """The attributes by name, ``None`` for what is empty."""
+        return {
+            "severity": self.severity,
+            "code": self.code or None,
+            "rule": self.rule,
+            "function": self.function,
+            "op": self.op or None,
+            "where": self.where or None,
+            "what": self.what,
+            "fix": self.fix,
+            "rewrite": self.rewrite or None,
+            "trust": self.trust,
+            "source": self.source or None,
+        }
 
 
 def check(module: Module, request: Request) -> list[Finding]:

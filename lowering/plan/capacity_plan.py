@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
+from graphgen.json_value import Json
 from graphgen.lowering.plan.measure import CoreUse, estimate, layer_period
 from graphgen.models.config_reader import ConfigReader
 from graphgen.targets import Accelerator
@@ -51,6 +52,26 @@ class Degree:
     def tokens_per_second(self, rows: int) -> float:
         """Tokens a second of ``rows`` sequences, at most; 0 where not known."""
         return rows / self.step_s if self.step_s else 0.0
+
+    def to_json(self, rows: int, price: float | None) -> dict[str, Json]:
+        """The degree by name: bytes, seconds; ``None`` where nothing is known.
+
+        Args:
+            rows: sequences of the tokens a second.
+            price: of an hour of the instance.
+        """
+        return {
+            "tp": self.tp,
+            "serves": self.serves,
+            "why_not": self.why_not or None,
+            "core_bytes": self.needs,
+            "prompt_s": self.prompt_s or None,
+            "step_s": self.step_s or None,
+            "tokens_per_second": self.tokens_per_second(rows) or None,
+            "instance": self.instance or None,
+            "price": price,
+            "use": self.use.to_json(self.tp) if self.use else None,
+        }
 
 
 @dataclass(frozen=True, slots=True)

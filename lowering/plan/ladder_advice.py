@@ -9,13 +9,14 @@ of the probability of one. Times are rooflines of the compiled programs, bounds 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import accumulate, pairwise
-from math import inf
+from math import inf, isfinite
 
 from graphgen.config.bucket_ladder import SMALLEST_BUCKET, powers
 from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
+from graphgen.json_value import Json
 from graphgen.lowering.plan.bucket_seconds import Seconds, bucket_seconds
 from graphgen.lowering.plan.capacity_plan import make_plan
 from graphgen.lowering.plan.ladder_search import Ladder, best_ladders, binned, ladder_seconds
@@ -158,6 +159,11 @@ class RowOption:
     executables: int
     seconds: float
 
+    def to_json(self) -> dict[str, Json]:
+        """The attributes by name; no seconds where it does not fit."""
+        fits = isfinite(self.seconds)
+        return {**asdict(self), "fits": fits, "seconds": self.seconds if fits else None}
+
 
 @dataclass(frozen=True, slots=True)
 class LadderOption:
@@ -193,6 +199,16 @@ class LadderOption:
         """Of a request."""
         return self.prefill_s + self.decode_s
 
+    def to_json(self) -> dict[str, Json]:
+        """The attributes by name."""
+        return {
+            **asdict(self),
+            "context": list(self.context),
+            "tokens": list(self.tokens),
+            "executables": self.executables,
+            "seconds": self.seconds,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class LadderAdvice:
@@ -213,6 +229,45 @@ class LadderAdvice:
     executable_bytes: int
     rows: tuple[RowOption, ...]
     ladders: tuple[LadderOption, ...]
+
+    @property
+    def flags(self) -> list[str]:
+        """The options of ``graphgen generate`` for the advised programs."""
+        return [
+            *("--tp", str(self.demand.tp)),
+            *("--seq-len", str(self.demand.max_len)),
+            *("--context-encoding-buckets", ",".join(map(str, self.demand.context))),
+            *("--token-generation-buckets", ",".join(map(str, self.demand.tokens))),
+        ]
+
+    def to_json(self, model: str) -> dict[str, Json]:
+        """The answer for a model, by name; sizes in tokens, times in seconds of a request."""
+        lengths, demand = self.lengths, self.demand
+        return {
+            "model": model,
+            "target": self.target.name,
+            "lnc": self.target.lnc,
+            "tp": demand.tp,
+            "dtype": demand.dtype,
+            "core_bytes": self.target.hbm_bytes,
+            "executable_bytes": self.executable_bytes,
+            "requests": {
+                "count": lengths.requests,
+                "mean_prompt": lengths.mean_prompt,
+                "longest_prompt": lengths.longest_prompt,
+                "mean_answer": lengths.mean_answer,
+                "longest_sequence": lengths.longest_sequence,
+            },
+            "rows": [item.to_json() for item in self.rows],
+            "ladders": [item.to_json() for item in self.ladders],
+            "advised": {
+                "rows": demand.cache_rows,
+                "seq_len": demand.max_len,
+                "context": list(demand.context),
+                "tokens": list(demand.tokens),
+                "flags": [*self.flags],
+            },
+        }
 
 
 def advise_ladders(

@@ -14,6 +14,7 @@ from graphgen.analysis.liveness import peak_memory
 from graphgen.config.compile_config import CompileConfig
 from graphgen.exec.adapters import adapter_rows, resident_rows
 from graphgen.ir import Dim, Entry, Function, Module, Op, Role, TensorType, Value, dtype
+from graphgen.json_value import Json
 from graphgen.lowering.cost.roofline import roofline
 from graphgen.models import build
 from graphgen.models.first_layers import first_layers, stated_layers
@@ -205,6 +206,26 @@ class CoreUse:
     def seconds(self, phase: str) -> float:
         """The bound of a call of the longest program of a phase; 0 without a device."""
         return max((each.seconds for each in self.programs if each.phase == phase), default=0.0)
+
+    def to_json(self, tp: int) -> dict[str, Json]:
+        """The bytes and numbers of a core of ``tp``, by name."""
+        return {
+            "weights": self.weights,
+            "kv": self.kv,
+            "adapters": self.adapters,
+            "activations": self.activations,
+            "parameters": self.parameters,
+            "active_parameters": self.active,
+            "active_once": self.active_once,
+            "weights_once": self.weights_once,
+            "kv_once": self.kv_once,
+            "replicated": self.replicated(tp),
+            "second_copies": self.copies,
+            "heads": self.heads or None,
+            "collectives": [asdict(item) for item in self.collectives],
+            "programs": [asdict(item) for item in self.programs],
+            "items": [asdict(item) for item in self.items],
+        }
 
 
 def measure(

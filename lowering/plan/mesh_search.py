@@ -30,6 +30,7 @@ from graphgen.config.option_words import CP_FORMS
 from graphgen.config.rank_config import AUTO, CHOSEN_FIELDS, MANUAL
 from graphgen.errors import GraphgenError
 from graphgen.ir import VERIFY, VERIFY_TREE, dtype
+from graphgen.json_value import Json
 from graphgen.lowering.plan.bucket_seconds import ProgramBound
 from graphgen.lowering.plan.measure import few_layers, layer_period
 from graphgen.lowering.plan.short_bounds import short_bounds
@@ -88,6 +89,23 @@ class MeshOption:
             found += [option] if value is True else [option, str(value)]
         return " ".join(found)
 
+    def to_json(self) -> dict[str, Json]:
+        """The numbers, ``None`` where it cannot be compiled; seconds, and bytes of a core."""
+        known = bool(self.bytes)
+        options: dict[str, Json] = {
+            name: list(value) if isinstance(value, tuple) else value  # pyright: ignore
+            for name, value in self.changes.items()
+        }
+        return {
+            "options": options,
+            "flags": self.flags or None,
+            "prefill_s": self.prefill_s if known else None,
+            "step_s": self.step_s if known else None,
+            "request_s": self.seconds if known else None,
+            "core_bytes": self.bytes or None,
+            "refused": self.refused or None,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class MeshSearch:
@@ -104,6 +122,23 @@ class MeshSearch:
     generated: int
     options: tuple[MeshOption, ...]
     chosen: MeshOption | None
+
+    def to_json(self, model: str, target: Accelerator) -> dict[str, Json]:
+        """The answer for a model on a device, by name; times in seconds, bytes of a core."""
+        return {
+            "model": model,
+            "target": target.name,
+            "lnc": target.lnc,
+            "tp": self.demand.tp,
+            "dtype": self.demand.dtype,
+            "batch": self.demand.cache_rows,
+            "seq": self.demand.max_len,
+            "context": max(self.demand.context),
+            "generated": self.generated,
+            "core_bytes": target.hbm_bytes,
+            "meshes": [item.to_json() for item in self.options],
+            "chosen": None if self.chosen is None else self.chosen.to_json(),
+        }
 
 
 def meshes(demand: CompileConfig) -> Iterator[Changes]:

@@ -15,7 +15,7 @@ or mesh of all ranks, and with the stages of ``hierarchical-collectives``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 
 from graphgen.analysis.calls import inlined
@@ -26,6 +26,7 @@ from graphgen.analysis.stage_chain import edge_name, part_of, stage_outputs
 from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function
+from graphgen.json_value import Json
 from graphgen.lowering.plan.bucket_seconds import ProgramBound
 from graphgen.lowering.plan.measure import layer_period
 from graphgen.lowering.plan.short_bounds import (
@@ -249,6 +250,10 @@ class NodeLayout:
     why_not: str = ""
     flat: FlatBounds | None = None
     staged: FlatBounds | None = None
+
+    def to_json(self) -> dict[str, Json]:
+        """The attributes by name."""
+        return {**asdict(self), "why_not": self.why_not or None}
 
 
 def node_plan(

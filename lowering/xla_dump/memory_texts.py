@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from graphgen.errors import GraphgenError
+from graphgen.json_value import Json
 from graphgen.lowering.hlo_proto.fields import (
     ComputationField,
     InstructionField,
@@ -50,6 +51,20 @@ class Allocation:
     parameter: int
     lives_out: bool
     values: tuple[AllocatedValue, ...]
+
+    def to_json(self) -> dict[str, Json]:
+        """The attributes by name."""
+        return {
+            "number": self.number,
+            "bytes": self.nbytes,
+            "kind": self.kind,
+            "parameter": self.parameter if self.parameter >= 0 else None,
+            "lives_out": self.lives_out,
+            "values": [
+                {"name": v.name, "bytes": v.nbytes, "offset": v.offset, "shape": v.shape}
+                for v in self.values
+            ],
+        }
 
 
 @dataclass(frozen=True, slots=True)
