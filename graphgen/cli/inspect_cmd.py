@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -303,14 +302,10 @@ def _facts(profile: DeviceProfile, times: MeasuredTimes) -> Json:
         "kind": "profile of a Neuron device",
         "seconds": profile.seconds,
         "summary": cast(Json, dict(profile.summaries)),
-        "layers": [_row_json(item) for item in times.layers],
-        "ops": [_row_json(item) for item in times.ops],
+        "layers": [item.to_json() for item in times.layers],
+        "ops": [item.to_json() for item in times.ops],
         "other": dict(profile.other),
     }
-
-
-def _row_json(item: MeasuredTime) -> dict[str, Json]:
-    return {**asdict(item), "share": item.share}
 
 
 def _report(profile: DeviceProfile, times: MeasuredTimes, largest: int) -> Report:

@@ -13,7 +13,6 @@ from graphgen.cli.console import emit, note
 from graphgen.cli.shared_options import AsJson, Lnc
 from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
-from graphgen.json_value import Json
 from graphgen.report.table import Table
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ def place(
     made = place_models(wanted, instance, count, lnc)
     if output is not None:
         _write(Path(output), made)
-    emit(as_json, lambda: _json(made), lambda: _table(made))
+    emit(as_json, made.to_json, lambda: _table(made))
 
 
 def _wanted(text: str) -> WantedModel:
@@ -113,28 +112,6 @@ def _write(folder: Path, made: Placement) -> None:
         text = "\n".join([*lines, ""])
         write_inside(folder, folder / f"{model.name}.env.sh", text.encode())
     note(f"wrote {len(made.models)} files to {folder}")
-
-
-def _json(made: Placement) -> Json:
-    models: list[Json] = [
-        {
-            "name": model.name,
-            "tp": model.degree.tp,
-            "cores": [model.first, model.last],
-            "bytes_per_core": model.degree.needs,
-            "threads": model.threads,
-            "environment": dict(model.variables(made.device.lnc)),
-        }
-        for model in made.models
-    ]
-    return {
-        "instance": made.instance,
-        "target": made.device.name,
-        "lnc": made.device.lnc,
-        "core_bytes": made.device.hbm_bytes,
-        "free_cores": made.free,
-        "models": models,
-    }
 
 
 def _table(made: Placement) -> Table:

@@ -9,7 +9,7 @@ read.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import cast
 
@@ -186,6 +186,10 @@ class MeasuredTime:
     def share(self) -> float | None:
         """The bound as a part of the time; ``None`` without either."""
         return self.bound / self.seconds if self.bound is not None and self.seconds else None
+
+    def to_json(self) -> dict[str, Json]:
+        """The attributes by name, and the share."""
+        return {**asdict(self), "share": self.share}
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
+from graphgen.json_value import Json
 from graphgen.lowering.plan.capacity_plan import Degree, degrees_up_to_choice
 from graphgen.targets import Accelerator, accelerator
 from graphgen.targets.accelerator import accelerator_names
@@ -80,6 +81,28 @@ class Placement:
     device: Accelerator
     models: tuple[PlacedModel, ...]
     free: int
+
+    def to_json(self) -> dict[str, Json]:
+        """The models with their cores and environment, and the device, by name."""
+        models: list[Json] = [
+            {
+                "name": model.name,
+                "tp": model.degree.tp,
+                "cores": [model.first, model.last],
+                "bytes_per_core": model.degree.needs,
+                "threads": model.threads,
+                "environment": dict(model.variables(self.device.lnc)),
+            }
+            for model in self.models
+        ]
+        return {
+            "instance": self.instance,
+            "target": self.device.name,
+            "lnc": self.device.lnc,
+            "core_bytes": self.device.hbm_bytes,
+            "free_cores": self.free,
+            "models": models,
+        }
 
 
 def device_of(instance: str, lnc: int = 0) -> Accelerator:
