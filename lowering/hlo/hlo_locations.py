@@ -14,9 +14,17 @@ from graphgen.lowering.hlo_proto.fields import (
 )
 from graphgen.lowering.hlo_proto.wire import Message
 
-# The op name that graphgen writes: scope, then the passes that made the op.
-_VIA = re.compile(r"(.*) via (\S+)$", re.DOTALL)
 _APART = re.compile(r"[\s#]+")
+
+
+def _is_word(text: str) -> bool:
+    """True for a text of one word; many times as fast as a pattern with spaces of Unicode."""
+    return text.split() == [text]
+
+
+def _one_word(text: str) -> str:
+    """The text without spaces: a location is one line of text, of parts between spaces."""
+    return text if _is_word(text) and "#" not in text else _APART.sub("_", text)
 
 
 class HloLocations:
@@ -30,6 +38,8 @@ class HloLocations:
         self._frames = module.message(ModuleField.STACK_FRAMES)
         self._known: dict[bytes, Loc] = {}
         self._places: dict[int, tuple[str, int]] = {}
+        self._files: dict[bytes, str] = {}
+        self._vias: dict[str, tuple[str, ...]] = {}
 
     def read(self, instruction: Message) -> Loc:
         """The location of an instruction, ``UNKNOWN`` where it has no scope and no line."""
@@ -43,16 +53,20 @@ class HloLocations:
         return found
 
     def _read(self, metadata: Message) -> Loc:
-        file = metadata.text(MetadataField.SOURCE_FILE)
+        data = metadata.data(MetadataField.SOURCE_FILE)
+        file = self._files.get(data)
+        if file is None:
+            file = self._files[data] = _one_word(metadata.text(MetadataField.SOURCE_FILE))
         line = metadata.integer(MetadataField.SOURCE_LINE)
         if not file:
             file, line = self._place(metadata.integer(MetadataField.STACK_FRAME_ID))
+            file = _one_word(file)
         scope, via = metadata.text(MetadataField.OP_NAME), ()
-        if " via " in scope and (match := _VIA.match(scope)):
-            scope, via = match[1], tuple(match[2].split(","))
-        # A location is one line of text: no spaces in its parts.
-        scope = _APART.sub("_", scope.replace("/", "."))
-        file = _APART.sub("_", file)
+        before, _, passes = scope.rpartition(" via ")
+        if passes != scope and _is_word(passes):
+            scope = before
+            via = self._vias.get(passes) or self._vias.setdefault(passes, tuple(passes.split(",")))
+        scope = _one_word(scope.replace("/", "."))
         return loc(file or "?", max(line, 0), scope, via) if file or scope else UNKNOWN
 
     def _place(self, frame: int) -> tuple[str, int]:
