@@ -487,6 +487,6 @@ TNX_OPTIONS = owned_by(
         BOOL,
         False,
         "a program that permutes rows of KV caches",
-        Refused("beam search", "sample, or decode greedily"),
+        NoEffect("reorder_cache(ids) and the adapter's beams permute the rows of every cache"),
     ),
 )

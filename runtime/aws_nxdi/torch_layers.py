@@ -135,11 +135,45 @@ class _ParallelLinear(nn.Module):
 
 
 class ColumnParallelLinear(_ParallelLinear):
-    """A linear layer whose output features are divided over the ranks."""
+    """A linear layer whose output features are divided over the ranks.
+
+    The first five arguments have NxD's order; see the base class for all.
+
+    Args:
+        gather_output: no effect: the ops that read the result decide how ranks divide it.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        output_size: int,
+        bias: bool = True,
+        gather_output: bool = True,
+        dtype: object = torch.float32,
+        **others: object,
+    ) -> None:
+        super().__init__(input_size, output_size, bias, dtype=dtype, **others)
 
 
 class RowParallelLinear(_ParallelLinear):
-    """A linear layer whose input features are divided over the ranks, which sum their products."""
+    """A linear layer whose input features are divided over the ranks, which sum their products.
+
+    The first five arguments have NxD's order; see the base class for all.
+
+    Args:
+        input_is_parallel: no effect: the ops that make the input decide how ranks divide it.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        output_size: int,
+        bias: bool = True,
+        input_is_parallel: bool = False,
+        dtype: object = torch.float32,
+        **others: object,
+    ) -> None:
+        super().__init__(input_size, output_size, bias, dtype=dtype, **others)
 
 
 class ParallelEmbedding(nn.Module):

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 
 from graphgen.runtime.aws_tnx.shim_modules import MODULES, ROOTS, make_module
+from graphgen.runtime.aws_tnx.shim_transformers import give_older_names, take_older_names
 
 __all__ = ["install", "is_stand_in", "real_packages", "uninstall"]
 
@@ -37,6 +38,7 @@ def install() -> Mapping[str, bool]:
 
         torch.ops.__dict__.setdefault("neuron", operations())
         torch.classes.__dict__.setdefault("neuron", classes())
+    give_older_names()
     return used
 
 
@@ -50,6 +52,7 @@ def uninstall() -> None:
     for space in (torch.ops, torch.classes):
         if type(space.__dict__.get("neuron")).__name__ == "NeuronNamespace":
             del space.__dict__["neuron"]
+    take_older_names()
 
 
 def is_stand_in(name: str) -> bool:

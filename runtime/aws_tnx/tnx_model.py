@@ -229,6 +229,25 @@ class TnxModel:
             )
         return self._session
 
+    def reorder_cache(self, reorder_ids: Ids) -> None:
+        """Let row b of the cache become what row ``reorder_ids[b]`` was, as beams go on.
+
+        Args:
+            reorder_ids: integers [B], one for each row of the cache.
+
+        Raises:
+            GraphgenError: GG0705 for a number outside the rows of the cache.
+        """
+        rows = self.session.rows
+        sources = vector(reorder_ids, rows, "reorder_ids").tolist()
+        if any(not 0 <= row < rows for row in sources):
+            raise GraphgenError(
+                "GG0705",
+                f"reorder_ids {sources}: the cache has the rows 0 to {rows - 1}",
+                help="give a row for each of the batch",
+            )
+        self.session.order_rows(range(rows), sources)
+
     @property
     def compiled(self) -> list[str]:
         """Names of the programs that were compiled, not loaded."""

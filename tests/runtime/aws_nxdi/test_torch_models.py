@@ -170,6 +170,9 @@ def test_layers_compute_as_torch_s():
         own, other = kind(8, 6, gather_output=True), nn.Linear(8, 6)
         own.load_state_dict(other.state_dict())
         torch.testing.assert_close(own(x), other(x))
+        # NxD's order: gather_output or input_is_parallel, and the element type.
+        narrow = kind(8, 6, False, True, torch.bfloat16)
+        assert (narrow.bias, narrow.weight.dtype) == (None, torch.bfloat16)
     table, plain = ParallelEmbedding(5, 4, pad=True), nn.Embedding(5, 4)
     table.load_state_dict(plain.state_dict())
     torch.testing.assert_close(table(ids), plain(ids))

@@ -320,3 +320,25 @@ def test_kernels_that_are_not_one_published_call_are_refused():
             loaded(body)
     with pytest.raises(GraphgenError, match="cumsum is called outside of a program"):
         cumsum(None, None)
+
+
+def test_gpt_neox_has_the_names_that_the_library_reads():
+    from transformers import GPTNeoXConfig
+
+    def names() -> list[bool]:
+        return [hasattr(GPTNeoXConfig(), name) for name in ("rotary_pct", "rotary_emb_base")]
+
+    before = names()
+    stand_ins.install()
+    try:
+        config: Any = GPTNeoXConfig(
+            rope_parameters={
+                "rope_type": "default",
+                "partial_rotary_factor": 0.5,
+                "rope_theta": 5000.0,
+            }
+        )
+        assert (config.rotary_pct, config.rotary_emb_base) == (0.5, 5000.0)
+    finally:
+        stand_ins.uninstall()
+    assert names() == before

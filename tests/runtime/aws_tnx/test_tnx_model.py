@@ -308,6 +308,21 @@ def test_forward_is_one_step(llama: tuple[PreTrainedModel, Any, Path]):
     assert "holds 6" in refused("GG0705", ours.forward, ids[:, :1], torch.tensor([9]))
 
 
+def test_rows_of_the_cache_are_reordered(llama: tuple[PreTrainedModel, Any, Path]):
+    reference, _, folder = llama
+    ours = opened(folder, reorder_cache=True)
+    ids, starts = prompts(2, 6), torch.tensor([0, 0])
+    ours.reset_generation()
+    ours.forward(ids, None, starts)
+    ours.reorder_cache(torch.tensor([1, 1]))
+    got = ours.forward(torch.tensor([[5], [7]]), torch.tensor([6]), starts)
+    rows = torch.tensor([[*ids[1].tolist(), 5], [*ids[1].tolist(), 7]])
+    with torch.no_grad():
+        want = reference(rows).logits[:, -1]
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+    assert "rows 0 to 1" in refused("GG0705", ours.reorder_cache, [0, 2])
+
+
 def test_sequences_join_and_leave_a_batch(llama: tuple[PreTrainedModel, Any, Path]):
     reference, _, folder = llama
     batching = tnx.ContinuousBatchingConfig(max_num_seqs=3)
