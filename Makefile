@@ -14,10 +14,7 @@ you trust it, add its hash to that line, or write all of them anew: make hashes
 # Files of packages have to have the hashes in requirements/hashed.
 HASHED_INSTALL := $(PIP_INSTALL) --require-hashes
 
-DEMO_PROMPT := Explain in two sentences what a compiler does.
-DEMO_CMD = $(BIN)/graphgen generate smollm2 --chat --prompt "$(DEMO_PROMPT)" \
-	--dtype bf16 \
-	--artifact .cache/smollm2-demo --summary
+DEMO_CMD = $(BIN)/graphgen demo --artifact .cache/smollm2-demo
 
 VENV_STAMP := $(VENV)/.venv-stamp
 RUNTIME_STAMP := $(VENV)/.runtime-stamp

@@ -68,6 +68,7 @@ def _identifier(name: str) -> str:
 
 
 COMMANDS: Final[Mapping[str, CommandEntry]] = {
+    "demo": CommandEntry("model", "Answer a prompt with a small model."),
     "generate": CommandEntry("model", "Generate text from prompts."),
     "launch": CommandEntry("launching", "Run a command as several processes."),
     "place": CommandEntry("launching", "Share an instance among several models."),
