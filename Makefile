@@ -22,18 +22,19 @@ KERNELS_STAMP := $(VENV)/.kernels-stamp
 MODEL_STAMP := $(VENV)/.model-stamp
 DEV_STAMP := $(VENV)/.dev-stamp
 DOCS_STAMP := $(VENV)/.docs-stamp
+TOOLS := .cache/tools
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 # Two pip processes must not write one environment at the same time, whatever -j says.
 .NOTPARALLEL:
 .PHONY: help demo test narrow slow exhaustive matrix mutants check format bench clean
-.PHONY: hashes audit sbom wheels fuzz soak docs
+.PHONY: hashes audit sbom wheels fuzz soak docs pythons test-lowest
 
 help: ## list the targets
 	@echo "graphgen: a compiler for LLM inference. Targets:"
-	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
-		while IFS='|' read -r target text; do printf '%-14s %s\n' "$$target" "$$text"; done
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
+		while IFS='|' read -r target text; do printf '%-18s %s\n' "$$target" "$$text"; done
 
 demo: $(KERNELS_STAMP) $(MODEL_STAMP) ## compile a small model for this CPU and let it answer a prompt
 	$(DEMO_CMD)
@@ -42,6 +43,18 @@ QUICK_TESTS := -n auto --dist loadfile --no-loadscope-reorder -m "not slow"
 
 test: $(DEV_STAMP) $(MODEL_STAMP) ## run the tests, a file at a time on each core
 	$(BIN)/pytest $(QUICK_TESTS)
+
+# Every supported Python, each in an environment of its own.
+PYTHONS ?= python3.11 python3.12 python3.13
+
+pythons: ## run the tests under each of PYTHONS="python3.11 python3.12 python3.13"
+	@set -e; for python in $(PYTHONS); do $(MAKE) test PYTHON=$$python VENV=.cache/$$python; done
+
+test-lowest: $(TOOLS)/.stamp ## run the tests with the lowest versions that pyproject.toml allows
+	$(MAKE) .cache/lowest/.dev-stamp .cache/lowest/.model-stamp VENV=.cache/lowest
+	$(BIN)/python -m tests.lowest $(TOOLS)/bin/uv > .cache/lowest/lowest.txt
+	.cache/lowest/bin/python -m pip --disable-pip-version-check install -q --no-deps -r .cache/lowest/lowest.txt
+	.cache/lowest/bin/pytest $(QUICK_TESTS)
 
 narrow: $(DEV_STAMP) $(MODEL_STAMP) ## run the tests as on a CPU without AVX-512
 	$(BIN)/python -m tests.narrow_cpu $(BIN)/pytest $(QUICK_TESTS)
@@ -160,8 +173,6 @@ $(DOCS_STAMP): requirements/hashed/docs.txt $(DEV_STAMP)
 	@touch $@
 
 # ---- the packages that all of this stands on -----------------------------------------------------
-
-TOOLS := .cache/tools
 
 $(TOOLS)/.stamp: requirements/tools.txt $(VENV_STAMP)
 	@rm -rf $(TOOLS)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import tomllib
 from itertools import chain
+from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.hashed_requirements import FILES, ROOT, pinned
+from tests.lowest import lowest
 from tests.sbom import bill, packages
 
 
@@ -67,3 +69,24 @@ def test_every_dependency_is_justified():
     names = {Requirement(text).name for text in stated} - {project["name"]}
     page = (ROOT / "docs" / "dependencies.md").read_text("utf-8")
     assert set(re.findall(r"`([\w.-]+)`", page)) >= names
+
+
+def test_the_lowest_versions_are_those_of_uv_without_torch(tmp_path: Path):
+    uv = tmp_path / "uv"
+    uv.write_text(
+        '#!/bin/sh\nprintf "%s\\n" "$*" numpy==2.2.0 nvidia-nccl-cu13==2.29 torch==2.13.0\n'
+    )
+    uv.chmod(0o755)
+    command, *pins = lowest(str(uv))
+    assert "pip compile pyproject.toml --extra test" in command
+    assert "--resolution lowest-direct" in command
+    assert pins == ["numpy==2.2.0"]
+
+
+def test_every_range_has_a_lowest_version():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    stated = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
+    for requirement in map(Requirement, stated):
+        if requirement.name != project["name"]:
+            operators = {each.operator for each in requirement.specifier}
+            assert operators & {">=", "=="}, requirement
