@@ -29,7 +29,7 @@ TOOLS := .cache/tools
 # Two pip processes must not write one environment at the same time, whatever -j says.
 .NOTPARALLEL:
 .PHONY: help demo test narrow slow exhaustive matrix mutants check format bench clean
-.PHONY: hashes audit sbom wheels fuzz soak docs pythons test-lowest
+.PHONY: hashes audit sbom wheels fuzz soak docs pythons test-lowest release
 
 help: ## list the targets
 	@echo "graphgen: a compiler for LLM inference. Targets:"
@@ -193,3 +193,6 @@ sbom: $(RUNTIME_STAMP) ## write the bill of materials, build/sbom.cdx.json
 wheels: $(RUNTIME_STAMP) $(TOOLS)/.stamp ## build and check the sdist and the wheels, dist/
 	$(BIN)/python -m tests.wheels $(TOOLS)
 	$(BIN)/python -m tests.sbom > dist/sbom.cdx.json
+
+release: $(VENV_STAMP) ## look whether the version can be released, write its notes; nothing is uploaded
+	$(BIN)/python -m tests.release

@@ -138,7 +138,10 @@ def test_bodies_of_any_kind(body: Callable[..., tuple[Value, Value]]):
     [
         (lambda b: (), "takes 0 values, the state has 2"),
         (lambda b, y: y, "takes 1 values, the state has 2"),
-        (lambda b, y, n, *, factor: (y, n), "missing a required argument: 'factor'"),
+        (
+            lambda b, y, n, *, factor: (y, n),
+            "missing a required (keyword-only )?argument: 'factor'",
+        ),
         (lambda b, y, n: None, "returns nothing, the state is f32"),
         (lambda b, y, n: y, r"returns f32\[4,3\], the state is f32\[4,3\], s32\[\]"),
         (lambda b, y, n: (y, "n"), "result 2 is 'n', which is not a value"),
