@@ -38,6 +38,7 @@ GUIDES = {
     "lowered-programs.md": 8,
     "triage.md": 3,
     "dumps.md": 16,
+    "extending.md": 5,
 }
 # Tests of runtime/aws run their programs on small checkpoints.
 AWS_GUIDES = ("aws-compatibility.md", "aws-transformers-neuronx.md", "aws-configuration.md")
@@ -49,6 +50,7 @@ SLOW_GUIDES = (
     "cost.md",
     "debugging.md",
     "dumps.md",
+    "extending.md",
     "importing.md",
     "inspecting.md",
     "kernels.md",
