@@ -29,7 +29,7 @@ TOOLS := .cache/tools
 # Two pip processes must not write one environment at the same time, whatever -j says.
 .NOTPARALLEL:
 .PHONY: help demo test narrow slow exhaustive matrix mutants check format bench clean
-.PHONY: hashes audit sbom wheels fuzz soak docs pythons test-lowest release
+.PHONY: hashes audit sbom wheels fuzz soak docs pythons test-lowest release pictures
 
 help: ## list the targets
 	@echo "graphgen: a compiler for LLM inference. Targets:"
@@ -101,6 +101,11 @@ bench: $(KERNELS_STAMP) $(MODEL_STAMP) ## run every script in benchmarks/, each 
 
 docs: $(DOCS_STAMP) ## build the site of the documentation and check it, build/site
 	$(BIN)/python -m docs.source.build_site build/site
+
+pictures: $(DEV_STAMP) ## draw the pictures of the documentation again, with Chromium and matplotlib
+	$(BIN)/python -m docs.source.inspect_picture
+	$(BIN)/python -m docs.source.dump_pictures
+	$(BIN)/python -m docs.source.plot_pictures
 
 clean: ## delete what make, the demo and the tools have written, except .venv
 	rm -rf .cache build dist .hypothesis .import_linter_cache .pytest_cache .ruff_cache

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.source import notebook_pages
+from docs.source import dump_pictures, inspect_picture, notebook_pages, plot_pictures
 from docs.source.api_pages import api_pages
 from docs.source.check_site import faults
 from docs.source.command_pages import command_pages, plain
@@ -37,6 +37,16 @@ def test_the_navigation_lists_every_page_once():
 def test_pages_show_no_pictures_of_other_hosts(file: str):
     text = page_of(file)
     assert re.findall(r"!\[[^\]]*\]\((?:https?:)?//|<(?:img|script|link|iframe)\b", text) == []
+
+
+def test_every_picture_is_drawn_by_a_script():
+    drawn = {inspect_picture.PICTURE.name, *plot_pictures.DRAWN.values()}
+    drawn |= {f"{name}.webp" for name in dump_pictures.PICTURES_OF_THE_GUIDE}
+    # Made of measurements, by the command that takes them.
+    assert "--plot docs/pictures/compare" in (ROOT / "benchmarks/README.md").read_text("utf-8")
+    assert {path.name for path in (DOCS / "pictures").iterdir()} == {*drawn, "compare.png"}
+    commands = "\n".join(plot_pictures.commands())
+    assert [file for file in plot_pictures.DRAWN if f"--plot {file} " not in commands] == []
 
 
 def test_links_lead_to_pages_of_the_site():
