@@ -122,9 +122,9 @@ def test_read_config(tmp_path: Path):
     ("data", "text"),
     [
         (
-            b'{\n  "hidden_size": 64,\n}',
+            b'{\n  "hidden_size": 64\n  "a": 1}',
             "error[GG0601]: config.json is not valid JSON: "
-            "Expecting property name enclosed in double quotes\n  --> DIR/config.json:3:1",
+            "Expecting ',' delimiter\n  --> DIR/config.json:3:3",
         ),
         (b"[1]", "error[GG0601]: config.json holds no JSON object\n  --> DIR/config.json"),
         (
