@@ -160,7 +160,9 @@ def _power(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     if base.dtype.kind == "c":
         return _complex_power(base, exponent).astype(x[0].dtype)
     if not is_integer(base.dtype):
-        return np.power(base, exponent).astype(x[0].dtype)
+        # NumPy takes the root where one exponent 0.5 is repeated: of -0 it is -0, of -inf NaN.
+        rooted = (exponent == 0.5) & ((base == 0) | (base == -np.inf))
+        return np.power(np.where(rooted, np.abs(base), base), exponent).astype(x[0].dtype)
     # Squared again and again, which wraps around as multiplying does.
     out, left = np.ones_like(base), np.where(exponent < 0, 0, exponent).astype(exponent.dtype)
     factor = base.copy()

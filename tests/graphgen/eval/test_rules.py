@@ -14,7 +14,16 @@ import pytest
 from jax import lax
 
 from graphgen.errors import GraphgenError
-from graphgen.eval import MEANING, RULES, SEVERAL, Array, evaluate, evaluate_ranks
+from graphgen.eval import (
+    MEANING,
+    NATIVE,
+    RULES,
+    SEVERAL,
+    Arithmetic,
+    Array,
+    evaluate,
+    evaluate_ranks,
+)
 from graphgen.ir import Attrs, Function, Op
 from graphgen.text import parse
 from tests.oracles import xla_hlo
@@ -592,6 +601,20 @@ def test_inputs_are_not_changed():
     out = evaluate(function, given)["y"]
     np.testing.assert_array_equal(out, [0, 1, 0])
     np.testing.assert_array_equal(x, [0, 0, 0])
+
+
+@pytest.mark.parametrize("how", [MEANING, NATIVE], ids=["f64", "f32"])
+def test_a_power_with_exponent_one_half_is_no_root(how: Arithmetic):
+    # C's pow: +0 of -0 and inf of -inf; NumPy takes the root where one exponent is repeated.
+    lines = (
+        "%h = constant() value=f32[](0.5) : f32[]",
+        "%n = broadcast_in_dim(%h) shape=[3] : f32[3]",
+        "%y = power(%x, %n) : f32[3]",
+    )
+    function = one("\n  ".join(lines), "%x : f32[3]")
+    found = evaluate(function, {"x": np.array([-np.inf, -0.0, 4.0], np.float32)}, how)["y"]
+    assert found.tolist() == [np.inf, 0.0, 2.0]
+    assert not np.signbit(found[1])
 
 
 @pytest.mark.parametrize(("kind", "bits"), [("s8", 8), ("s32", 32), ("u8", 8)])
