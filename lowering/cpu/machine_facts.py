@@ -132,12 +132,24 @@ def instruction_set_choice() -> tuple[tuple[str, ...], str | None]:
     return kernel_library().available, os.environ.get(RESTRICT) or None
 
 
+def matrix_unit() -> tuple[str, str | None]:
+    """``AMX`` and what it is for if the kernels use it, else empty and the reason."""
+    from graphgen.lowering.cpu_kernels.kernel_library import kernel_library
+
+    library = kernel_library()
+    why = library.missing or library.why_no_matrix_unit
+    if not why and library.instruction_set != "amx":
+        why = f"the kernels are restricted to {library.instruction_set}"
+    return ("", why) if why else ("AMX: products and attention of 16 rows and more", None)
+
+
 def machine_json() -> Json:
     """All facts, for ``--json``."""
     from graphgen.lowering.cpu_kernels.build_kernels import compiler
 
     cpu = cpu_facts()
     available, limit = instruction_set_choice()
+    uses, why_not = matrix_unit()
     return {
         "versions": {**versions()},
         "foreign_package": has_foreign_package(),
@@ -148,10 +160,11 @@ def machine_json() -> Json:
         "compiler": compiler(),
         "neuronx_cc": neuron_compiler(),
         "kernels": [
-            {"kernel": name, "uses": uses or None, "missing": why or None}
-            for name, uses, why in kernel_rows()
+            {"kernel": name, "uses": used or None, "missing": why or None}
+            for name, used, why in kernel_rows()
         ],
         "instruction_sets": {"available": list(available), "limit": limit},
+        "matrix_unit": {"uses": uses or None, "missing": why_not},
         "extras": {extra: {**packages} for extra, packages in extras().items()},
     }  # fmt: skip
 
@@ -166,6 +179,8 @@ def machine_report() -> list[str | Table]:
     if available:
         best = f"; GRAPHGEN_ISA={limit} restricts the kernels" if limit else ""
         kernels.append(("available", f"{', '.join(available)}{best}"))
+        uses, why = matrix_unit()
+        kernels.append(("matrix unit", uses or f"vectors instead, since {why}"))
     return [
         Table(["this machine", ""], _machine_rows()),
         Table(["kernel", "uses"], kernels),

@@ -152,9 +152,9 @@ class AttentionOperands {
   }
 
   // Queries of a head as steps, zero beyond D; times the scales of the channels of the keys. Rows of
-  // them `stride` apart.
-  const X* LoadQueries(Head head, int64_t first, int64_t rows, int64_t stride) const {
-    X* to = ThreadMemory<kQueries, X>(rows * stride);
+  // them `stride` apart, in memory of `all`.
+  const X* LoadQueries(Head head, int64_t first, int64_t rows, int64_t all, int64_t stride) const {
+    X* to = ThreadMemory<kQueries, X>(all * stride);
     std::memset(to, 0, rows * stride * sizeof(X));
     const CacheScale& keys = a_.key_scale;
     const int64_t of_head = head.k * keys.per_head;

@@ -125,7 +125,7 @@ class AttentionStep {
       tops[query] = Splat(-FLT_MAX), masks[query] = of_.Mask(head, query);
     }
     const int64_t wide = RoundUp(a_.size, kWidened) / Steps::kDepth;
-    const X* queries = of_.LoadQueries(head, 0, queries_, wide);
+    const X* queries = of_.LoadQueries(head, 0, queries_, queries_, wide);
     const Slots<W> keys = of_.Read(a_.key, head, low, real, a_.size);
     const Ahead values = AheadOf(a_.value, head, low, a_.width);
     for (int64_t c = 0; c < count; c += kLanes) {

@@ -4,10 +4,10 @@
     graphgen doctor --build-kernels
     CXX='python -m ziglang c++ -target aarch64-linux-gnu.2.28' python .../build_kernels.py
 
-The same source is compiled once per instruction set. The file ends with a digest of the sources and
-of all bytes before it: a library that is older than its sources or was changed is not loaded. Only
-the standard library is imported, since a build of the package runs this file before anything is
-installed.
+The same source is compiled once per instruction set and matrix unit. The file ends with a digest of
+the sources and of all bytes before it: a library that is older than its sources or was changed is
+not loaded. Only the standard library is imported, since a build of the package runs this file
+before anything is installed.
 """
 
 from __future__ import annotations
@@ -45,15 +45,20 @@ OPTIONS: Final = (
 LINKED: Final = ("-shared", "-s", "-Wl,--build-id=none")
 _AVX2 = ("-mavx2", "-mfma", "-mf16c", "-mprfchw")
 _WIDE = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", *_AVX2)
+_NARROW = (*_WIDE, "-mavx512bf16", "-mavx512vnni")
 # Options of the file that is compiled for each instruction set, by machine.
 INSTRUCTION_SETS: Final = {
     "x86_64": {
         "baseline": (),
         "avx2": _AVX2,
         "avx512": _WIDE,
-        "avx512_bf16": (*_WIDE, "-mavx512bf16", "-mavx512vnni"),
+        "avx512_bf16": _NARROW,
     },
 }
+# The same of the file that is compiled for each matrix unit.
+TILE_UNITS: Final = {"x86_64": {"amx": (*_NARROW, "-mamx-tile", "-mamx-bf16", "-mamx-int8")}}
+# An emulation of AMX for any machine: slow, to be compared with.
+EMULATED: Final = "amx_emulated"
 
 
 class BuildError(Exception):
@@ -144,6 +149,11 @@ def instruction_sets(machine: str = platform.machine()) -> dict[str, tuple[str, 
     return dict(INSTRUCTION_SETS.get(machine, {"baseline": ()}))
 
 
+def tile_units(machine: str = platform.machine()) -> dict[str, tuple[str, ...]]:
+    """The same for each matrix unit, of which the last is emulated and runs on any machine."""
+    return {**TILE_UNITS.get(machine, {}), EMULATED: ()}
+
+
 def compile_commands(cxx: str, options: Sequence[str], folder: Path) -> dict[Path, list[str]]:
     """The command that makes each object file.
 
@@ -154,13 +164,18 @@ def compile_commands(cxx: str, options: Sequence[str], folder: Path) -> dict[Pat
     """
     commands: dict[Path, list[str]] = {}
     command = shlex.split(cxx)
-    for name, own in instruction_sets(machine_of(cxx)).items():
-        target = folder / f"{name}.o"
-        source = str(FOLDER / "instruction_set.cc")
-        space = f"-DGRAPHGEN_ISA={name}"
-        commands[target] = [*command, *options, *own, space, "-c", source, "-o", str(target)]
+    machine = machine_of(cxx)
+    variants = {
+        "instruction_set.cc": ("GRAPHGEN_ISA", instruction_sets(machine)),
+        "tile_unit.cc": ("GRAPHGEN_TILES", tile_units(machine)),
+    }
+    for file, (space, named) in variants.items():
+        for name, own in named.items():
+            target = folder / f"{name}.o"
+            words = (*options, *own, f"-D{space}={name}", "-c", str(FOLDER / file))
+            commands[target] = [*command, *words, "-o", str(target)]
     for source in sorted(FOLDER.glob("*.cc")):
-        if source.name != "instruction_set.cc":
+        if source.name not in variants:
             target = folder / f"{source.stem}.o"
             commands[target] = [*command, *options, "-c", str(source), "-o", str(target)]
     return commands

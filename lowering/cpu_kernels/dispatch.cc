@@ -10,6 +10,7 @@
 
 #include "attention.h"
 #include "linear.h"
+#include "matrix_unit.h"
 #include "norm.h"
 #include "rotation.h"
 #include "top_k.h"
@@ -32,7 +33,24 @@ GRAPHGEN_DECLARE(avx512)
 GRAPHGEN_DECLARE(avx512_bf16)
 #endif
 
+// Of a matrix unit: false for what it does not compute.
+#define GRAPHGEN_DECLARE_TILES(unit)                                   \
+  namespace unit {                                                     \
+  bool RunLinear(const Linear& linear, const TaskPool& pool);          \
+  bool RunAttention(const Attention& attention, const TaskPool& pool); \
+  }
+
+GRAPHGEN_DECLARE_TILES(amx_emulated)
+#if defined(__x86_64__)
+GRAPHGEN_DECLARE_TILES(amx)
+#endif
+
 namespace {
+
+struct Tiles {
+  bool (*linear)(const Linear&, const TaskPool&) = nullptr;
+  bool (*attention)(const Attention&, const TaskPool&) = nullptr;
+};
 
 struct Kernels {
   const char* name;
@@ -41,6 +59,14 @@ struct Kernels {
   void (*rotation)(const Rotation&, const TaskPool&);
   void (*norm)(const Norm&, const TaskPool&);
   void (*top_k)(const TopK&, const TaskPool&);
+  Tiles tiles = {};
+
+  // The same with a matrix unit.
+  Kernels With(const char* unit, Tiles of_unit) const {
+    Kernels made = *this;
+    made.name = unit, made.tiles = of_unit;
+    return made;
+  }
 };
 
 #define GRAPHGEN_KERNELS(isa) \
@@ -84,7 +110,13 @@ std::vector<Kernels> Available() {
   std::vector<Kernels> found;
 #if defined(__x86_64__)
   const Features cpu = FeaturesOfCpu();
-  if (cpu.avx512_bf16) found.push_back(GRAPHGEN_KERNELS(avx512_bf16));
+  if (cpu.avx512_bf16) {
+    const Kernels vectors = GRAPHGEN_KERNELS(avx512_bf16);
+    if (WhyNoMatrixUnit().empty()) {
+      found.push_back(vectors.With("amx", {amx::RunLinear, amx::RunAttention}));
+    }
+    found.push_back(vectors);
+  }
   if (cpu.avx512) found.push_back(GRAPHGEN_KERNELS(avx512));
   if (cpu.avx2) found.push_back(GRAPHGEN_KERNELS(avx2));
 #endif
@@ -97,6 +129,16 @@ const std::vector<Kernels>& Variants() {
   return variants;
 }
 
+// The best variant without a matrix unit, with an emulation of one: slow, to be compared with.
+const Kernels& Emulated() {
+  static const Kernels emulated = [] {
+    const std::vector<Kernels>& all = Variants();
+    const Kernels& vectors = all.front().tiles.linear ? all[1] : all.front();
+    return vectors.With("amx_emulated", {amx_emulated::RunLinear, amx_emulated::RunAttention});
+  }();
+  return emulated;
+}
+
 std::atomic<const Kernels*> restricted{nullptr};
 
 const Kernels& Chosen() {
@@ -106,10 +148,16 @@ const Kernels& Chosen() {
 
 }  // namespace
 
-void RunLinear(const Linear& linear, const TaskPool& pool) { Chosen().linear(linear, pool); }
+void RunLinear(const Linear& linear, const TaskPool& pool) {
+  const Kernels& kernels = Chosen();
+  if (kernels.tiles.linear && kernels.tiles.linear(linear, pool)) return;
+  kernels.linear(linear, pool);
+}
 
 void RunAttention(const Attention& attention, const TaskPool& pool) {
-  Chosen().attention(attention, pool);
+  const Kernels& kernels = Chosen();
+  if (kernels.tiles.attention && kernels.tiles.attention(attention, pool)) return;
+  kernels.attention(attention, pool);
 }
 
 void RunRotation(const Rotation& rotation, const TaskPool& pool) {
@@ -134,6 +182,7 @@ const char* InstructionSets() {
 }
 
 const char* UseInstructionSet(const char* name) {
+  if (std::string(name) == Emulated().name) restricted.store(&Emulated(), std::memory_order_release);
   for (const Kernels& kernels : Variants()) {
     if (std::string(kernels.name) == name) restricted.store(&kernels, std::memory_order_release);
   }

@@ -74,16 +74,24 @@ inline Floats Activate(Activation activation, Floats x) {
 enum MemoryUse {
   kRowsOfX, kSumsOfX, kOwnRowsOfX, kOwnSumsOfX, kScalesOfX,
   kOwnIntegersOfX, kOwnIntegerSums, kOwnScalesOfX, kFloatsOfX, kWidenedTiles, kLowValues,  // linear
+  kTileRowsOfX, kWeightTiles,  // linear in tiles
   kQueries, kScores, kWeights, kWideSlots, kSpans,  // attention
   kTurnedHead,  // rope, cache_write
   kCandidates,  // top_k
+};
+
+// A line of a core's caches, in which no vector and no row of a tile begins but at its start.
+struct alignas(64) CacheLine {
+  char bytes[64];
 };
 
 // Memory of the calling thread for one use, kept from call to call: a call like an earlier one
 // allocates nothing. What is in it is left from the last use.
 template <MemoryUse kUse, typename T>
 T* ThreadMemory(int64_t count) {
-  thread_local std::vector<T> memory;
-  if (static_cast<int64_t>(memory.size()) < count) memory.resize(count);
-  return memory.data();
+  static_assert(std::is_trivially_copyable_v<T>);
+  thread_local std::vector<CacheLine> memory;
+  const size_t lines = (count * sizeof(T) + sizeof(CacheLine) - 1) / sizeof(CacheLine);
+  if (memory.size() < lines) memory.resize(lines);
+  return reinterpret_cast<T*>(memory.data());
 }

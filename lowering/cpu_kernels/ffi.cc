@@ -7,6 +7,7 @@
 
 #include "attention.h"
 #include "linear.h"
+#include "matrix_unit.h"
 #include "norm.h"
 #include "rotation.h"
 #include "top_k.h"
@@ -541,6 +542,9 @@ extern "C" const char* graphgen_instruction_sets() { return graphgen::Instructio
 extern "C" const char* graphgen_use_instruction_set(const char* name) {
   return graphgen::UseInstructionSet(name);
 }
+
+// Why the matrix unit is not used in this process; empty if it is.
+extern "C" const char* graphgen_why_no_matrix_unit() { return graphgen::WhyNoMatrixUnit().c_str(); }
 
 // The digest of the sources that this library was built from.
 extern "C" const char* graphgen_sources() { return GRAPHGEN_SOURCES; }

@@ -39,6 +39,7 @@ namespace GRAPHGEN_ISA {
 #include "attention_operands_inner.h"
 #include "attention_step_inner.h"
 #include "attention_inner.h"
+#include "entries_inner.h"
 #include "rotation_inner.h"
 #include "top_k_inner.h"
 

@@ -5,9 +5,10 @@ constexpr int64_t kBytesAhead = 8192;
 
 // The rows in the form of the blocks, zero beyond K, with the scale and the sum of each group. The
 // memory is the thread's: one at a time. Few rows are made by each thread for itself, as of Rows.
-template <typename Steps>
+template <typename Form>
 class IntegerRows {
  public:
+  using Steps = Form;
   using X = typename Steps::X;
 
   IntegerRows(const Linear& linear, const TaskPool& pool) : linear_(linear) {

@@ -12,7 +12,13 @@ from functools import cache
 from typing import Final
 
 from graphgen.errors import GraphgenError
-from graphgen.lowering.cpu_kernels.build_kernels import LIBRARY, instruction_sets, is_current
+from graphgen.lowering.cpu_kernels.build_kernels import (
+    EMULATED,
+    LIBRARY,
+    instruction_sets,
+    is_current,
+    tile_units,
+)
 
 BUILD: Final = "graphgen doctor --build-kernels"
 
@@ -42,6 +48,7 @@ class KernelLibrary:
         missing: why there are none; empty if there are.
         key: names the build and the instruction set, for keys of compiled programs.
         available: the instruction sets that this CPU can run, the best first.
+        why_no_matrix_unit: why AMX is not used in this process; empty if it is.
     """
 
     targets: frozenset[str]
@@ -49,6 +56,7 @@ class KernelLibrary:
     missing: str
     key: str
     available: tuple[str, ...] = ()
+    why_no_matrix_unit: str = ""
 
 
 @cache
@@ -59,7 +67,8 @@ def kernel_library() -> KernelLibrary:
         GraphgenError: GG0705 if ``GRAPHGEN_ISA`` names no instruction set of the kernels, or one
             that this CPU lacks.
     """
-    limit = _limit(tuple(instruction_sets())[::-1], "of the kernels")
+    names = (*tile_units(), *tuple(instruction_sets())[::-1])
+    limit = _limit(names, "of the kernels")
     if os.environ.get(DISABLE):
         return _without(f"{DISABLE} is set")
     if not LIBRARY.is_file():
@@ -70,22 +79,23 @@ def kernel_library() -> KernelLibrary:
         library = ctypes.CDLL(str(LIBRARY))
         found = {target: getattr(library, symbol) for target, symbol in HANDLERS.items()}
         available = tuple(_text(library, "graphgen_instruction_sets").split())
+        why = _text(library, "graphgen_why_no_matrix_unit")
     except (OSError, AttributeError) as error:
         return _without(f"{LIBRARY.name} cannot be loaded: {error}")
-    limit = _limit(available, "of this CPU")
+    limit = _limit(available, "of this CPU", EMULATED)
     used = _text(library, "graphgen_use_instruction_set", (limit or available[0]).encode())
     import jax
 
     for target, handler in found.items():
         jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(handler), platform="cpu")
     key = f"{_text(library, 'graphgen_sources')}-{used}"
-    return KernelLibrary(frozenset(HANDLERS), used, "", key, available)
+    return KernelLibrary(frozenset(HANDLERS), used, "", key, available, why)
 
 
-def _limit(names: tuple[str, ...], whose: str) -> str:
-    """The value of ``GRAPHGEN_ISA``, one of ``names``; empty if it is not set (GG0705)."""
+def _limit(names: tuple[str, ...], whose: str, *others: str) -> str:
+    """The value of ``GRAPHGEN_ISA``, one of ``names`` or ``others``; empty if not set (GG0705)."""
     given = os.environ.get(RESTRICT, "")
-    if given and given not in names:
+    if given and given not in (*names, *others):
         raise GraphgenError(
             "GG0705",
             f"{RESTRICT}={given} is not an instruction set {whose}",

@@ -91,14 +91,14 @@ struct Linear {
 // one that UseInstructionSet names.
 void RunLinear(const Linear& linear, const TaskPool& pool);
 
-// The instruction set that RunLinear uses: "avx512_bf16", "avx512", "avx2" or "baseline".
+// The instruction set that RunLinear uses: "amx", "avx512_bf16", "avx512", "avx2" or "baseline".
 const char* InstructionSet();
 
 // The instruction sets that both this build and the CPU have, the best first, with spaces between.
 const char* InstructionSets();
 
-// Has every kernel use an instruction set of InstructionSets(). Returns the one that is used, which
-// is another where the name is not in that list.
+// Has every kernel use an instruction set of InstructionSets(), or "amx_emulated", which computes what
+// "amx" does, slowly. Returns the one that is used, which is another where the name is neither.
 const char* UseInstructionSet(const char* name);
 
 }  // namespace graphgen

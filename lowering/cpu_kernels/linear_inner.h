@@ -1,4 +1,4 @@
-// The inner loops of RunLinear, included once per instruction set, inside of its namespace, after
+// The inner loops of products, included once per instruction set, inside of its namespace, after
 // norm_inner.h.
 
 #include "blocks_inner.h"
@@ -47,9 +47,10 @@ int64_t Ahead(const Linear& linear, int64_t steps) {
 //
 // Few rows are made by each thread for itself: lines of one core, written by another, come later
 // than they are made.
-template <typename Steps>
+template <typename Form>
 class Rows {
  public:
+  using Steps = Form;
   using X = typename Steps::X;
 
   Rows(const Linear& linear, const TaskPool& pool) : linear_(linear) {
@@ -332,57 +333,37 @@ Reads ReadsOf(const Linear& linear, const Depth& depth, int64_t tiles) {
   return reads;
 }
 
-template <typename Steps>
-void Run(const Linear& linear, const TaskPool& pool) {
-  const RowsOf<Steps> x(linear, pool);
+// Runs a product in parts: run(linear, rows, first, count) computes `count` tiles of the result from
+// `first` on for some rows, whole `unit`s of them but for the last. x are the rows of the product.
+template <typename X, typename Run>
+void RunParts(const Linear& linear, const X& x, const Reads& reads, int64_t unit, const TaskPool& pool,
+              const Run& run) {
   const int64_t tiles = (linear.columns + kLanes - 1) / kLanes;
   const int64_t most = linear.gated ? kGroup / 2 : kGroup, threads = pool.helpers + 1;
   const int64_t row_parts = RowParts(linear.rows, threads);
   // Small groups where there are few, so that all threads have as much to do.
   const int64_t wanted = (tiles * row_parts + 4 * threads - 1) / (4 * threads);
   const int64_t size = std::min(most, std::max<int64_t>(1, wanted));
-  const int64_t groups = (tiles + size - 1) / size;
-  const auto run = [&](const Linear& l, int64_t part) {
-    const int64_t of_rows = part / groups, group = part % groups;
-    const RowRange rows = {StartOf(of_rows, row_parts, l.rows),
-                           StartOf(of_rows + 1, row_parts, l.rows)};
+  const int64_t groups = (tiles + size - 1) / size, units = (linear.rows + unit - 1) / unit;
+  const auto part = [&](const Linear& l, int64_t number) {
+    const int64_t of_rows = number / groups, group = number % groups;
+    const RowRange rows = {StartOf(of_rows, row_parts, units) * unit,
+                           std::min(l.rows, StartOf(of_rows + 1, row_parts, units) * unit)};
     const int64_t first = StartOf(group, groups, tiles);
-    Group<Steps>(l, x, rows, first, StartOf(group + 1, groups, tiles) - first);
+    run(l, rows, first, StartOf(group + 1, groups, tiles) - first);
   };
-  if constexpr (std::is_same_v<RowsOf<Steps>, Rows<Steps>>) {
-    if (linear.low_rank) return RunAdapted(linear, x.input(), row_parts * groups, run, pool);
+  if constexpr (!kOfIntegers<typename X::Steps>) {
+    if (linear.low_rank) return RunAdapted(linear, x.input(), row_parts * groups, part, pool);
   }
-  const Reads reads = ReadsOf<Steps>(linear, x.depth(), tiles);
-  ParallelFor(pool, row_parts * groups, [&](int64_t part) { run(linear, part); },
+  ParallelFor(pool, row_parts * groups, [&](int64_t number) { part(linear, number); },
               linear.rows <= kMostRows ? &reads : nullptr);
 }
 
-template <typename Bf16, typename F32>
-void RunNarrow(const Linear& linear, const TaskPool& pool) {
-  if (linear.type == Type::kBf16) return Run<Bf16>(linear, pool);
-  Run<F32>(linear, pool);
-}
-
-template <Narrow kNarrow>
-void RunBytes(const Linear& linear, const TaskPool& pool) {
-  RunNarrow<NarrowBf16Steps<kNarrow>, NarrowF32Steps<kNarrow>>(linear, pool);
-}
-
-void RunLinear(const Linear& linear, const TaskPool& pool) {
-  if (linear.x_group) {
-    if (linear.narrow == Narrow::kS4) return Run<NibbleIntegerSteps>(linear, pool);
-    return Run<ByteIntegerSteps>(linear, pool);
-  }
-  switch (linear.narrow) {
-    case Narrow::kS8: return RunBytes<Narrow::kS8>(linear, pool);
-    case Narrow::kF8E4M3: return RunBytes<Narrow::kF8E4M3>(linear, pool);
-    case Narrow::kF8E5M2: return RunBytes<Narrow::kF8E5M2>(linear, pool);
-    case Narrow::kS4: return RunNarrow<NibbleBf16Steps, NibbleF32Steps>(linear, pool);
-    case Narrow::kNone: break;
-  }
-  switch (linear.type) {
-    case Type::kBf16: return Run<Bf16Steps>(linear, pool);
-    case Type::kF16: return Run<F16Steps>(linear, pool);
-    case Type::kF32: return Run<F32Steps>(linear, pool);
-  }
+template <typename Steps>
+void Run(const Linear& linear, const TaskPool& pool) {
+  const RowsOf<Steps> x(linear, pool);
+  const Reads reads = ReadsOf<Steps>(linear, x.depth(), (linear.columns + kLanes - 1) / kLanes);
+  RunParts(linear, x, reads, 1, pool, [&](const Linear& l, RowRange rows, int64_t first, int64_t count) {
+    Group<Steps>(l, x, rows, first, count);
+  });
 }

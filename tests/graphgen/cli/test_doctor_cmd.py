@@ -14,7 +14,8 @@ from packaging.requirements import Requirement
 from graphgen.lowering.cpu import machine_facts
 from graphgen.lowering.cpu.machine_facts import EXTRAS, cpu_facts
 from graphgen.lowering.cpu_kernels import build_kernels
-from graphgen.lowering.cpu_kernels.kernel_library import HANDLERS, kernel_library
+from graphgen.lowering.cpu_kernels import kernel_library as kernels
+from graphgen.lowering.cpu_kernels.kernel_library import HANDLERS, KernelLibrary, kernel_library
 from graphgen.version import __version__
 from tests.graphgen.cli.conftest import ROOT, done, error, facts, graphgen, process
 
@@ -40,6 +41,7 @@ def test_the_facts_are_those_of_this_process():
         "neuronx_cc",
         "kernels",
         "instruction_sets",
+        "matrix_unit",
         "extras",
     ]
     assert found["versions"]["graphgen"] == __version__
@@ -69,7 +71,8 @@ def test_the_kernels_use_what_the_cpu_has():
     found = doctor_with("")
     has: dict[str, bool] = found["cpu"]["instructions"]
     flags = (("avx512_bf16",) * 2, ("avx512", "avx512f"), ("avx2",) * 2)
-    expected = [*(name for name, flag in flags if has.get(flag)), "baseline"]
+    unit = ["amx"] if found["matrix_unit"]["uses"] else []
+    expected = [*unit, *(name for name, flag in flags if has.get(flag)), "baseline"]
     assert found["instruction_sets"] == {"available": expected, "limit": None}
     assert {row["uses"] for row in found["kernels"]} == {expected[0]}
 
@@ -84,12 +87,47 @@ def test_a_variable_restricts_the_instruction_set():
     assert "; GRAPHGEN_ISA=baseline restricts the kernels\n" in text
 
 
+@needs_kernels
+def test_the_matrix_unit_is_used_or_has_a_reason():
+    found = doctor_with("")
+    has: dict[str, bool] = found["cpu"]["instructions"]
+    uses, why = found["matrix_unit"]["uses"], found["matrix_unit"]["missing"]
+    if not all(has.get(name) for name in ("amx_tile", "amx_bf16", "amx_int8")):
+        assert (uses, why) == (None, "this CPU has none")
+    else:
+        assert (uses is None) != (why is None)
+    assert doctor_with("baseline")["matrix_unit"]["uses"] is None
+
+
+@pytest.mark.parametrize(
+    ("used", "refused", "text"),
+    [
+        ("amx", "", "AMX: products and attention of 16 rows and more"),
+        ("avx2", "", "vectors instead, since the kernels are restricted to avx2"),
+        ("avx512_bf16", "this CPU has none", "vectors instead, since this CPU has none"),
+        (
+            "avx512_bf16",
+            "the system refuses it to this process: Operation not permitted",
+            "vectors instead, since the system refuses it to this process: Operation not permitted",
+        ),
+    ],
+)
+def test_a_matrix_unit_that_is_not_used_has_a_line(
+    used: str, refused: str, text: str, monkeypatch: pytest.MonkeyPatch
+):
+    library = KernelLibrary(frozenset(HANDLERS), used, "", "", (used, "baseline"), refused)
+    monkeypatch.setattr(kernels, "kernel_library", lambda: library)
+    (line,) = [line for line in done("doctor").stdout.splitlines() if line.startswith("matrix")]
+    assert line.split(maxsplit=2) == ["matrix", "unit", text]
+
+
 def test_the_tables_say_the_same():
     text = done("doctor").stdout
     machine, kernels, optional = text.split("\n\n")
     assert machine.startswith("this machine\n")
     assert f"\ngraphgen      {__version__}\n" in machine
-    rows = [*HANDLERS, *(["available"] if kernel_library().available else ["artifacts"])]
+    more = ["available", "matrix"] if kernel_library().available else ["artifacts"]
+    rows = [*HANDLERS, *more]
     assert [line.split()[0] for line in kernels.splitlines()] == ["kernel", *rows]
     assert [line.split()[0] for line in optional.splitlines()] == ["optional", *EXTRAS]
 

@@ -261,6 +261,11 @@ def test_the_kernel_computes_its_meaning(index: int):
     assert config["row_scale"] == (case.scale == "row")
     scaled = bool(case.scale) and case.scale != "row"
     assert config["key_scale"] == config["value_scale"] == scaled
+    check(case, module, given)
+
+
+def check(case: AttentionCase, module: Module, given: dict[str, Array]) -> None:
+    """Compare the kernel with its meaning."""
     actual = kernel(module, given)
     expected = NumpyBackend()(module, module.function("f"), [given])[0]["y"]
     assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype)

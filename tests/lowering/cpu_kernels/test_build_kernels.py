@@ -122,11 +122,12 @@ def test_every_instruction_set_is_compiled_and_linked_once(copied: Path, tmp_pat
     macros, *compiled, linked = (tmp_path / "log").read_text().splitlines()
     assert macros == "-dM -E -x c++ /dev/null"
     sources = {path.name for path in copied.glob("*.cc")}
-    sets = build_kernels.instruction_sets()
-    assert len(compiled) == len(sources) - 1 + len(sets)
-    for name, options in sets.items():
-        (line,) = [line for line in compiled if f"-DGRAPHGEN_ISA={name} " in line]
-        assert f" {' '.join((*options, ''))}-DGRAPHGEN_ISA" in line
+    sets, units = build_kernels.instruction_sets(), build_kernels.tile_units()
+    assert len(compiled) == len(sources) - 2 + len(sets) + len(units)
+    for space, named in (("GRAPHGEN_ISA", sets), ("GRAPHGEN_TILES", units)):
+        for name, options in named.items():
+            (line,) = [line for line in compiled if f"-D{space}={name} " in line]
+            assert f" {' '.join((*options, ''))}-D{space}" in line
     assert linked.startswith("-shared -s -Wl,--build-id=none -o ")
     assert linked.count(".o ") + linked.endswith(".o") == len(compiled)
     assert not list(copied.glob(".kernels-*"))
@@ -228,18 +229,23 @@ def test_an_instruction_set_that_is_not_there_is_refused(monkeypatch: pytest.Mon
         kernel_library.kernel_library()
     assert caught.value.code == "GG0705"
     assert caught.value.what == "GRAPHGEN_ISA=sse9 is not an instruction set of the kernels"
-    for name in build_kernels.instruction_sets():
+    for name in (*build_kernels.instruction_sets(), *build_kernels.tile_units()):
         assert name in (caught.value.help or "")
+
+
+def test_the_unit_of_x86_is_compiled_on_every_machine_of_that_kind():
+    assert list(build_kernels.tile_units("x86_64")) == ["amx", build_kernels.EMULATED]
+    assert list(build_kernels.tile_units("aarch64")) == [build_kernels.EMULATED]
 
 
 @needs_library
 @pytest.mark.usefixtures("loaded_anew")
 def test_an_instruction_set_that_the_cpu_lacks_is_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(kernel_library, "instruction_sets", lambda: {"amx": (), "baseline": ()})
-    monkeypatch.setenv(kernel_library.RESTRICT, "amx")
+    monkeypatch.setattr(kernel_library, "instruction_sets", lambda: {"sve": (), "baseline": ()})
+    monkeypatch.setenv(kernel_library.RESTRICT, "sve")
     with pytest.raises(GraphgenError) as caught:
         kernel_library.kernel_library()
-    assert caught.value.what == "GRAPHGEN_ISA=amx is not an instruction set of this CPU"
+    assert caught.value.what == "GRAPHGEN_ISA=sve is not an instruction set of this CPU"
     assert (caught.value.help or "").endswith(
         "baseline, or leave GRAPHGEN_ISA out for the best one"
     )
@@ -252,13 +258,13 @@ def test_each_instruction_set_of_the_cpu_has_programs_of_its_own(monkeypatch: py
     available = kernel_library.kernel_library().available
     assert available[-1] == "baseline"
     keys = {program_key("text")}
-    for name in available:
+    for name in (*available, build_kernels.EMULATED):
         monkeypatch.setenv(kernel_library.RESTRICT, name)
         kernel_library.kernel_library.cache_clear()
         assert kernel_library.kernel_library().instruction_set == name
         keys.add(program_key("text"))
     # The best one is what is used without the variable.
-    assert len(keys) == len(available)
+    assert len(keys) == len(available) + 1
 
 
 def test_any_change_of_a_source_changes_the_digest(copied: Path):
@@ -285,5 +291,6 @@ def test_the_real_compiler_makes_a_library_with_every_handler(copied: Path):
     for symbol in kernel_library.HANDLERS.values():
         assert hasattr(made, symbol)
     made.graphgen_instruction_set.restype = made.graphgen_sources.restype = ctypes.c_char_p
-    assert made.graphgen_instruction_set().decode() in build_kernels.instruction_sets()
+    names = {*build_kernels.instruction_sets(), *build_kernels.tile_units()}
+    assert made.graphgen_instruction_set().decode() in names
     assert made.graphgen_sources().decode() == build_kernels.sources_digest()

@@ -4,6 +4,7 @@
 // instruction set; the exit status is 1 if a number is wrong.
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -11,8 +12,10 @@
 #include <cstring>
 #include <functional>
 #include <random>
+#include <string>
 #include <vector>
 
+#include "matrix_unit.h"
 #include "test_support.h"
 
 namespace graphgen {
@@ -38,11 +41,36 @@ DECLARE(avx512)
 DECLARE(avx512_bf16)
 #endif
 
+#define DECLARE_TILES(unit)                                            \
+  namespace unit {                                                     \
+  bool RunLinear(const Linear& linear, const TaskPool& pool);          \
+  bool RunAttention(const Attention& attention, const TaskPool& pool); \
+  }
+
+DECLARE_TILES(amx_emulated)
+#if defined(__x86_64__)
+DECLARE_TILES(amx)
+#endif
+
 namespace {
 
+constexpr int64_t kTileRows = 16;
+
+// A matrix unit, with the vectors of an instruction set for what it does not compute.
+#define WITH_TILES(unit, isa)                                                                      \
+  Variant {                                                                                        \
+    #unit, [](const Linear& l, const TaskPool& p) { unit::RunLinear(l, p) || (isa::RunLinear(l, p), true); }, \
+        [](const Attention& a, const TaskPool& p) {                                                \
+          unit::RunAttention(a, p) || (isa::RunAttention(a, p), true);                             \
+        },                                                                                         \
+        isa::RunRotation, isa::RunNorm, isa::RunTopK, kTileRows                                    \
+  }
+
 std::vector<Variant> VariantsOfThisCpu() {
+  const int64_t tile_rows = std::string(InstructionSet()) == "amx" ? kTileRows : 0;
   std::vector<Variant> found = {
-      {"dispatched", RunLinear, RunAttention, RunRotation, RunNorm, RunTopK}, VARIANT(baseline)};
+      {"dispatched", RunLinear, RunAttention, RunRotation, RunNorm, RunTopK, tile_rows},
+      VARIANT(baseline), WITH_TILES(amx_emulated, baseline)};
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
     found.push_back(VARIANT(avx2));
@@ -52,6 +80,8 @@ std::vector<Variant> VariantsOfThisCpu() {
     found.push_back(VARIANT(avx512));
     if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni")) {
       found.push_back(VARIANT(avx512_bf16));
+      if (WhyNoMatrixUnit().empty()) found.push_back(WITH_TILES(amx, avx512_bf16));
+      else std::printf("amx: left out, since %s\n", WhyNoMatrixUnit().c_str());
     }
   }
 #endif
@@ -331,12 +361,14 @@ void Check(const Variant& variant, const Problem& problem, const TaskPool& pool)
   }
 }
 
-// A row is bit for bit the same beside fewer rows.
+// A row is bit for bit the same beside fewer rows, as long as its sums are of vectors, or of tiles.
 void CheckRowsAlone(const Variant& variant, Problem& problem, const TaskPool& pool) {
   Linear& linear = problem.linear;
   const int64_t size = linear.columns * SizeOf(linear.out_type), all = linear.rows;
   const std::string whole(problem.out.get(), all * size);
-  for (linear.rows = 1; linear.rows < all && linear.rows < 17; ++linear.rows) {
+  const auto in_tiles = [&](int64_t rows) { return variant.tile_rows && rows >= variant.tile_rows; };
+  for (linear.rows = 1; linear.rows < all && linear.rows < 36; ++linear.rows) {
+    if (in_tiles(linear.rows) != in_tiles(all)) continue;
     Buffer few(new char[linear.rows * size]);
     linear.out = few.get();
     variant.linear(linear, pool);
@@ -371,7 +403,7 @@ void CheckNotFinite(const Variant& variant, Type type, Narrow narrow, const Task
 // Each of the 256 codes is the number that it means, for few rows and for many.
 void CheckCodes(const Variant& variant, Type type, Narrow narrow) {
   std::mt19937 random(9);
-  for (int64_t rows : {1, 14}) {
+  for (int64_t rows : {1, 14, 16}) {
     Case of{rows, 1, 256, type};
     of.narrow = narrow;
     Problem problem = Make(of, random);
@@ -445,6 +477,23 @@ Case Drawn(int index, std::mt19937& random) {
   return of;
 }
 
+}  // namespace
+
+int CheckMatrixUnit() {
+  static int asked;
+  asked = 0;
+  const RequestUnit granted = [] { return ++asked, 0; }, refused = [] { return ++asked, EPERM; };
+  int wrong = !WhyNoMatrixUnit(true, true, granted).empty();
+  wrong += WhyNoMatrixUnit(true, true, refused).find(std::strerror(EPERM)) == std::string::npos;
+  wrong += asked != 2;
+  for (const bool has : {false, true}) wrong += WhyNoMatrixUnit(has, false, granted).empty();
+  wrong += WhyNoMatrixUnit(false, true, granted).empty();
+  // What there is not is not asked for.
+  return wrong + (asked != 2);
+}
+
+namespace {
+
 void CheckVariant(const Variant& variant, int cases) {
   const int before = failures;
   std::mt19937 random(1);
@@ -479,7 +528,9 @@ void CheckVariant(const Variant& variant, int cases) {
 int main(int count, char** words) {
   const int cases = count > 1 ? std::atoi(words[1]) : 200;
   const int wrong = graphgen::CheckTaskPool();
-  graphgen::failures += wrong;
+  const int of_unit = graphgen::CheckMatrixUnit();
+  graphgen::failures += wrong + of_unit;
+  std::printf("matrix unit: %d wrong\n", of_unit);
   std::printf("loops: %d wrong\n", wrong);
   for (const auto& variant : graphgen::VariantsOfThisCpu()) graphgen::CheckVariant(variant, cases);
   return graphgen::failures != 0;

@@ -15,6 +15,7 @@ from graphgen.lowering.cpu_kernels.build_kernels import FOLDER, OPTIONS, compile
 PROGRAM = Path(__file__).with_name("test_kernels.cc")
 NAMES = ("attention", "rotation", "rows", "low_rank", "task_pool")
 PARTS = [PROGRAM.with_name(f"test_{name}.cc") for name in NAMES]
+VARIANTS = {"dispatched", "baseline", build_kernels.EMULATED}
 ARM_COMPILER, ARM = "aarch64-linux-gnu-g++", "qemu-aarch64"
 
 pytestmark = pytest.mark.slow
@@ -46,7 +47,9 @@ def check(command: list[str], variants: set[str]) -> None:
     assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout + ran.stderr
     lines = ran.stdout.splitlines()
     assert variants <= {line.partition(":")[0] for line in lines}
-    assert [line for line in lines if not line.endswith(" 0 wrong")] == []
+    left_out = [line for line in lines if line.startswith("amx: left out, since ")]
+    assert len(left_out) <= 1
+    assert [line for line in lines if not line.endswith(" 0 wrong")] == left_out
 
 
 def sanitized(kind: str, folder: Path) -> Path:
@@ -68,7 +71,7 @@ def sanitized(kind: str, folder: Path) -> Path:
 @pytest.mark.parametrize(("kind", "cases"), [("address,undefined", 200), ("thread", 60)])
 def test_the_kernels_are_right_and_clean_under_a_sanitizer(kind: str, cases: int, tmp_path: Path):
     program = sanitized(kind, tmp_path)
-    check([str(program), str(cases)], {"dispatched", "baseline"})
+    check([str(program), str(cases)], VARIANTS)
 
 
 def test_the_kernels_are_right_as_the_library_compiles_them(tmp_path: Path):
@@ -78,7 +81,7 @@ def test_the_kernels_are_right_as_the_library_compiles_them(tmp_path: Path):
         pytest.skip("there is no C++ compiler")
     level = tuple(option for option in OPTIONS if option.startswith("-O"))
     assert level
-    check([str(built(cxx, level, tmp_path)), "200"], {"dispatched", "baseline"})
+    check([str(built(cxx, level, tmp_path)), "200"], VARIANTS)
 
 
 def test_the_program_sees_a_wrong_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -110,4 +113,4 @@ def test_the_baseline_is_right_on_arm(tmp_path: Path, monkeypatch: pytest.Monkey
     if cxx is None or arm is None:
         pytest.skip(f"{ARM_COMPILER} and {ARM} are not both installed")
     monkeypatch.setattr(build_kernels, "instruction_sets", lambda: {"baseline": ()})
-    check([arm, str(built(cxx, ("-static",), tmp_path)), "100"], {"dispatched", "baseline"})
+    check([arm, str(built(cxx, ("-static",), tmp_path)), "100"], VARIANTS)

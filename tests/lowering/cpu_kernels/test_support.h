@@ -30,6 +30,8 @@ struct Variant {
   void (*rotation)(const Rotation&, const TaskPool&);
   void (*norm)(const Norm&, const TaskPool&);
   void (*top_k)(const TopK&, const TaskPool&);
+  // Rows from which on a product is one of tiles, which sum in another order; 0 for none.
+  int64_t tile_rows = 0;
 };
 
 // Compares the attention of one instruction set with plain loops; returns how many are wrong.
@@ -43,6 +45,9 @@ int CheckRows(const Variant& variant, int cases);
 
 // The same of products with low-rank terms.
 int CheckLowRank(const Variant& variant, int cases);
+
+// When a matrix unit is used; returns how many answers are wrong.
+int CheckMatrixUnit();
 
 // Loops over helpers; returns how many left out an index or called it twice.
 int CheckTaskPool();
