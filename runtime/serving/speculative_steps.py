@@ -21,7 +21,7 @@ from graphgen.runtime.session.session import Logits, Session
 from graphgen.runtime.session.step_call import packed
 from graphgen.runtime.speculation.accept import accepted_path
 from graphgen.runtime.speculation.proposal import Proposal, SpeculativeRow, WarmedProposer
-from graphgen.runtime.speculation.speculator import Speculator
+from graphgen.runtime.speculation.speculator import Speculator, lines_only
 
 _IDLE = SpeculativeRow((), GREEDY, 0, 0, 0)
 
@@ -96,6 +96,7 @@ class SpeculativeSteps:
             wanted[row_of(progress)] = self._wanted(progress)
         keys = {row_of(progress): progress.order for progress, _ in launch.parts}
         proposals = self.speculator.propose(wanted, keys)
+        lines_only(proposals)
         parts = [progress for progress, _ in launch.parts]
         made = [
             ProposedRow(p, wanted[row_of(p)], self._with_room(p, proposals[row_of(p)]))

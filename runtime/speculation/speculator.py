@@ -9,7 +9,7 @@ of proposals is a tree with one path.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -211,7 +211,12 @@ class Speculator(SpeculativeLoop):
         rows: Sequence[SpeculativeRow],
         proposals: Sequence[Proposal],
     ) -> Sequence[Proposal]:
-        """As much of the proposals as the cache has slots for: all tokens that rows want."""
+        """As much of the proposals as the cache has slots for: all tokens that rows want.
+
+        Raises:
+            GraphgenError: GG0705 for a tree.
+        """
+        lines_only(proposals)
         return proposals
 
     def _verify(
@@ -231,6 +236,16 @@ class Speculator(SpeculativeLoop):
         """
         starts = session.lengths[[*numbers]].tolist()
         return session.step(*packed(tokens, starts), [*numbers], verify=True)
+
+
+def lines_only(proposals: Iterable[Proposal]) -> None:
+    """Refuse trees (GG0705): a line's programs have no mask of ancestors."""
+    if any(proposal.parents is not None for proposal in proposals):
+        raise GraphgenError(
+            "GG0705",
+            "a proposer of trees cannot propose lines",
+            help="use a TreeSpeculator, whose programs have a mask of ancestors",
+        )
 
 
 def keep(

@@ -22,6 +22,7 @@ from graphgen.runtime.speculation.speculator import Speculator
 from tests.oracles.families import ORACLES, save
 from tests.oracles.llama import write_llama
 from tests.oracles.sessions import open_session
+from tests.oracles.tree_proposers import KnownTrees
 
 LENGTH = 4
 PLAIN = CompileConfig(
@@ -249,3 +250,11 @@ def test_programs_that_verify_fewer_tokens_are_refused(session: Session):
         generate(session, PROMPTS, GenerationRequest(9), decode=speculator.decode)
     with pytest.raises(GraphgenError, match="a speculation length of 1 leaves no token"):
         Speculator(PromptLookup(), 1)
+
+
+def test_a_proposer_of_trees_is_refused_for_lines(session: Session):
+    request = GenerationRequest(13)
+    plain, _ = generate(session, PROMPTS, request)
+    with pytest.raises(GraphgenError, match="a proposer of trees cannot propose lines") as caught:
+        speculated(session, request, KnownTrees(plain, "random", LENGTH))
+    assert caught.value.code == "GG0705"
