@@ -70,10 +70,8 @@ def navigation() -> str:
     }
     sections["Look up"] += [f"{command_pages.FOLDER}/index", f"{api_pages.FOLDER}/index"]
     listed = {page for pages in sections.values() for page in pages}
-    sections["Project"] += ["history.md", *(set(INCLUDED.values()) - listed)]
-    return "".join(
-        _tree(title, sorted(pages, key=pages.index)) for title, pages in sections.items()
-    )
+    sections["Project"] += ["history.md", *sorted(set(INCLUDED.values()) - listed)]
+    return "".join(_tree(title, list(dict.fromkeys(pages))) for title, pages in sections.items())
 
 
 def _tree(title: str, pages: list[str]) -> str:

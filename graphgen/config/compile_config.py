@@ -4,7 +4,7 @@ From a field follow the option of the pipeline (``default{roll_window_cache=true
 ``graphgen.passes.core.options``), the flag of the commands that compile models
 (``--roll-window-cache``, made by :mod:`graphgen.cli.flags`), and the option of the
 runtime (part of :class:`graphgen.runtime.engine.EngineOptions`, recorded in artifacts). A new
-option is one field here and its phase in :mod:`graphgen.passes.phases` reads it.
+option is one field here; its phase in :mod:`graphgen.passes.phases` reads it.
 """
 
 from __future__ import annotations

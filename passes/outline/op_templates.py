@@ -12,7 +12,7 @@ from graphgen.ir.clone import Cloner
 
 @dataclass(frozen=True, slots=True)
 class OpKind:
-    """What an op is lowered to, but for the values that are read.
+    """Lowering of an op, but for the values that it reads.
 
     Attributes:
         key: equal for ops that are lowered alike.
@@ -70,7 +70,9 @@ class _Template:
 
     def copy(self, b: Builder, reads: Sequence[Value]) -> Sequence[Value]:
         """The results for an op of the same kind that reads these values."""
-        cloner = Cloner(dict(zip(self.reads, reads, strict=True)), at=b.loc, names=False)
+        cloner = Cloner(
+            dict(zip(self.reads, reads, strict=True)), at=b.loc, names=False, shardings=False
+        )
         copies = [cloner.op(op, b.function.block, b.before) for op in self.ops]
         if b.made is not None:
             b.made += copies

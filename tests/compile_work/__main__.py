@@ -14,7 +14,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.compile_work.count_work import COMPILATIONS, ROOT, Work, increases, work_of
+from tests.compile_work.count_work import (
+    COMPILATIONS,
+    COUNTS_CALLS,
+    ROOT,
+    Work,
+    increases,
+    work_of,
+)
 
 COUNTS = Path(__file__).with_name("counts.json")
 
@@ -61,6 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.child:
         json.dump({name: work_of(item) for name, item in COMPILATIONS.items()}, sys.stdout)
         return
+    if options.update and not COUNTS_CALLS:
+        parser.error("calls are counted by Python 3.11 alone: record with it")
     before, now = recorded(), counted()
     print(table(before, now) or "as recorded")
     for line in increases(before, now):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from functools import cache
 
 from graphgen.ir import Function, Op, tensor
 from graphgen.ir.dtype import f32
@@ -21,9 +22,15 @@ def _comparable(counts: dict[str, Work]) -> dict[str, Work]:
     }
 
 
+@cache
+def present() -> dict[str, Work]:
+    """The counts of this tree."""
+    return _comparable(counted())
+
+
 def test_no_pass_does_more_work_than_recorded():
     """`python -m tests.compile_work --update` records more, and the commit says why."""
-    assert increases(_comparable(recorded()), _comparable(counted())) == []
+    assert increases(_comparable(recorded()), present()) == []
 
 
 def test_an_increase_of_more_than_two_percent_is_named():
@@ -58,8 +65,8 @@ def test_ops_that_are_made_visited_and_erased_are_counted_by_step():
 
 
 def test_passes_with_nothing_to_do_look_at_each_op_once():
-    work = recorded()["llama-3.1-405b"]
+    work = present()["llama-3.1-405b"]
     for idle in ("absorb-latent-projections", "dispatch-experts"):
         assert work[idle]["visited"] <= work["cse"]["visited"]
         assert not work[idle].keys() & {"created", "erased", "attempts"}
-        assert work[idle]["calls"] <= 3 * work[idle]["visited"]
+        assert not COUNTS_CALLS or work[idle]["calls"] <= 3 * work[idle]["visited"]
