@@ -294,7 +294,12 @@ class Block:
         users = value.users
         if len(users) < 2:
             return next(iter(users), None)
-        return next((op for op in self if op in users), None)
+        here = [op for op in users if op.block is self]
+        first = here[0] if here else None
+        for op in here[1:]:
+            if first is not None and _precedes(op, first):
+                first = op
+        return first
 
     def keep_args(self, kept: list[Value]) -> None:
         """Drop the arguments that are not in ``kept``; they must have no uses."""
@@ -354,3 +359,14 @@ class Block:
             op.next.prev = op.prev
         op.block = None
         self.size -= 1
+
+
+def _precedes(op: Op, other: Op) -> bool:
+    """True if ``op`` comes before ``other``, in the same block: as many steps as lie in between."""
+    before, after = op.prev, op.next
+    while before is not other:
+        if after is other or before is None:
+            return True
+        before = before.prev
+        after = after.next if after is not None else None
+    return False

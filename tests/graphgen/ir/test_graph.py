@@ -179,6 +179,18 @@ def test_replace_uses_moves_readers_outputs_and_the_name():
     assert not function.returns(old.result)
 
 
+def test_the_first_of_many_users_is_found_from_wherever_uses_were_made():
+    block, ops = block_of("abcdefg")
+    read = ops["a"].result
+    for users in ("cb", "gcd", "efdg", "bg", "gb"):
+        for name in users:
+            ops[name].set_operands((read,))
+        first = next(op for op in block if op in read.users)
+        assert block.first_user(read) is first is ops[min(users)]
+        for name in users:
+            ops[name].set_operands(())
+
+
 def test_outputs_are_set_dropped_and_found_by_name_and_value():
     function = Function("f")
     x, y = (function.block.add_arg(T, name) for name in "xy")
