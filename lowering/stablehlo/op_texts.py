@@ -20,7 +20,7 @@ class OpTexts:
     """Writes ops, without locations and annotations; layers repeat.
 
     The text of a pure op follows from its name, its attributes, and the types and names of its
-    operands. In a function with annotations, which bound sizes, each text is written again.
+    operands. In a function with annotations, which bound sizes, the dialect writes each op.
 
     Args:
         function: has the ops.

@@ -148,7 +148,7 @@ def attention_kind(op: Op, *, every_token: bool) -> OpKind:
     """The kind of an attention by what its tiles, which have all tokens or not, are made of."""
     numbers: dict[tuple[Value, SlotRange], int] = {}
     reads: dict[Value, int] = {}
-    # Parts that tiles do not have, such as the sum of all values, read whole operands.
+    # Operands are read whole too, as by the sum of all values.
     key: list[object] = [op.name, op.attrs]
     key += [reads.setdefault(value, len(reads)) for value in op.operands]
     work = [*zip(op.operands, cuts_of(op), strict=True)][::-1]

@@ -12,7 +12,7 @@ from graphgen.ir.clone import Cloner
 
 @dataclass(frozen=True, slots=True)
 class OpKind:
-    """Lowering of an op, but for the values that it reads.
+    """The ops that an op is lowered to, but for the values that they read.
 
     Attributes:
         key: equal for ops that are lowered alike.
