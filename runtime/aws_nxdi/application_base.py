@@ -112,6 +112,7 @@ class NeuronApplicationBase(ModuleBehavior):
         is_compiled: a compiled folder was written or loaded.
         draft_folder: where the draft of EAGLE is in the folder that was loaded, if it has one.
         is_loaded_to_neuron: the model can run.
+        starts_ahead: ``generate`` is starting steps before tokens are read.
         progress: notified of long tasks.
     """
 
@@ -135,6 +136,7 @@ class NeuronApplicationBase(ModuleBehavior):
         self.neuron_config: NeuronConfig = made.neuron_config
         self.is_compiled = False
         self.draft_folder: Path | None = None
+        self.starts_ahead = False
         self.models: list[ModelWrapper] = self._wrappers() if self.has_family() else []
         self._sub_models: RunningSubModels | None = None
         self._running: ProgramForms | None = None
@@ -249,11 +251,10 @@ class NeuronApplicationBase(ModuleBehavior):
 
     def note_async_mode(self) -> None:
         """Print once that steps which the caller makes, or reads, wait for each other."""
-        if self.neuron_config.value("async_mode"):
+        if self.neuron_config.value("async_mode") and not self.starts_ahead:
             note = (
-                "NeuronConfig.async_mode = True has no effect on forward and generate: a step "
-                "waits for the tokens of the one before; graphgen serve, inference_demo and "
-                "benchmark_sampling start it ahead"
+                "NeuronConfig.async_mode = True has no effect on forward, on proposed tokens, and "
+                "on stages or logits in generate: a step waits for the tokens of the one before"
             )
             print_notes([note], self._noted)
 

@@ -155,6 +155,7 @@ try:
     )
 
     from graphgen.runtime.aws_nxdi.beam_search import BeamModel, check_beams
+    from graphgen.runtime.aws_nxdi.steps_ahead import steps_ahead
     from graphgen.runtime.aws_nxdi.token_loop import TokenLoop, TokenStreamer
 except ImportError as _error:
     raise GraphgenError(
@@ -421,6 +422,7 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
             processors = host_processors(processors, generation_config, settings)
             params = None
         ends = any(hasattr(rule, "eos_token_id") for rule in stopping_criteria)
+        hook = cast("Callable[..., None] | None", kwargs.get("input_capture_hook"))
         loop = TokenLoop(
             self.neuron_model,
             prompts,
@@ -430,10 +432,17 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
             getattr(generation_config, "_pad_token_tensor", None) if ends else None,
             streamer,
             params,
-            cast("Callable[..., None] | None", kwargs.get("input_capture_hook")),
+            hook,
             kwargs.get("adapter_ids"),
         )
-        with _torch_numbers(self.neuron_model), _one_torch_thread():
+        # Tokens alone stay on the devices: captured inputs and logits are the host's.
+        reads = hook is not None or loop.logits is not None
+        asynchronous = None if reads else self.neuron_model
+        with (
+            _torch_numbers(self.neuron_model),
+            _one_torch_thread(),
+            steps_ahead(asynchronous, params) as loop.ahead,
+        ):
             sequences = loop.run()
         if not generation_config.return_dict_in_generate:
             return sequences

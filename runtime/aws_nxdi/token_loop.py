@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, cast
 
+import numpy as np
 import torch  # noqa: TID253 - imported by the adapter alone, which needs torch
 
 from graphgen.runtime.aws_nxdi.generation_model import (
@@ -16,6 +17,7 @@ from graphgen.runtime.aws_nxdi.generation_model import (
     ScoreProcessor,
 )
 from graphgen.runtime.aws_nxdi.prompt_rows import PromptRows
+from graphgen.runtime.aws_nxdi.steps_ahead import StepsAhead
 
 
 class TokenStreamer(Protocol):
@@ -28,6 +30,14 @@ class TokenStreamer(Protocol):
     def end(self) -> None:
         """Take the end of generation."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """The output of a step of which tokens alone are read."""
+
+    tokens: torch.Tensor
+    logits: None = None
 
 
 @dataclass(slots=True)
@@ -47,6 +57,7 @@ class TokenLoop:
         streamer: gets the tokens of each step.
         sampling_params: f32 [B,3] for programs that choose tokens; ``None`` for none.
         adapter_ids: adapter of each row; ``None`` for the base model.
+        ahead: starts steps before tokens are read; ``None`` for one step after the other.
         hook: called with the inputs of each call of the model.
         scores: processed logits f32 [B,V] of each step, if requested.
         logits: logits f32 [B,V] of each step, if requested.
@@ -62,6 +73,7 @@ class TokenLoop:
     sampling_params: torch.Tensor | None
     hook: Callable[..., None] | None = None
     adapter_ids: object = None
+    ahead: StepsAhead | None = None
     scores: tuple[torch.Tensor, ...] | None = None
     logits: tuple[torch.Tensor, ...] | None = None
     _seq_ids: torch.Tensor = field(init=False)
@@ -88,8 +100,10 @@ class TokenLoop:
                 self.streamer.put(tokens)
             if not bool(unfinished.any()):
                 break
-            output = self._decode(tokens, positions)
+            output = self._decode(tokens, positions, ids.shape[1])
             positions = positions + 1
+        if self.ahead is not None:
+            self.ahead.end(positions.numpy().astype(np.int32))
         if self.streamer is not None:
             self.streamer.end()
         return self.prompts.restored(ids)
@@ -107,8 +121,18 @@ class TokenLoop:
         )
         return cast(ModelOutput, output)
 
-    def _decode(self, tokens: torch.Tensor, positions: torch.Tensor) -> ModelOutput:
-        """One step; positions alone say which slots are attended, so no mask grows."""
+    def _decode(self, tokens: torch.Tensor, positions: torch.Tensor, length: int) -> ModelOutput:
+        """One step; positions alone say which slots are attended, so no mask grows.
+
+        Args:
+            tokens: integers [B], the inputs.
+            positions: integers [B], theirs.
+            length: of the sequences so far, padding included.
+        """
+        if self.ahead is not None:
+            given, places = tokens.numpy().astype(np.int32), positions.numpy().astype(np.int32)
+            more = self.generation.max_length - length - 1
+            return _Chosen(torch.tensor(self.ahead.tokens(given, places, more)))
         output = self.model.forward(
             tokens[:, None],
             seq_ids=self._seq_ids,

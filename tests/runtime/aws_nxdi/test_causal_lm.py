@@ -301,7 +301,7 @@ def test_async_mode_is_noted_where_steps_wait(
     model.forward(np.array([[5, 6, 7]]))
     model.forward(np.array([[9]]), seq_ids=np.array([0]), position_ids=np.array([[3]]))
     err = capsys.readouterr().err
-    assert err.count("NeuronConfig.async_mode = True has no effect on forward and generate") == 1
+    assert err.count("NeuronConfig.async_mode = True has no effect on forward") == 1
 
 
 def test_settings_of_all_rows_are_plain_numbers():

@@ -63,6 +63,20 @@ def test_generate_gives_the_targets_own_tokens(
         adapter.generate(**row(0), **settings(), prompt_lookup_num_tokens=2)
 
 
+def test_async_mode_is_for_fused_speculation_and_its_draft_may_have_it_too(
+    folder: Path, draft: Path
+):
+    """The guide's recipe: the draft is a copy of its target, without fusion alone."""
+    made = application(folder, draft, async_mode=True)
+    reference: Any = open_reference(folder)
+    theirs = reference.generate(**prompts(), **settings())
+    ours = HuggingFaceGenerationAdapter(made.to_cpu()).generate(**prompts(), **settings())
+    assert torch.equal(ours[:, 9:], theirs[:, 9:])
+    with pytest.raises(GraphgenError, match="speculation_length needs enable_fused") as caught:
+        application(folder, None, async_mode=True, enable_fused_speculation=False)
+    assert caught.value.code == "GG0903"
+
+
 def test_a_compiled_folder_has_the_programs_and_the_weights_of_both(
     folder: Path, draft: Path, tmp_path: Path
 ):
