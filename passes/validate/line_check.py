@@ -11,7 +11,7 @@ import numpy as np
 from graphgen.build import Builder
 from graphgen.eval import MEANING, NATIVE, WITH_INTEGERS, Arithmetic, Array, evaluate_ranks
 from graphgen.eval.element_kinds import element
-from graphgen.ir import RANK, Function, Literal, Value, tensor
+from graphgen.ir import RANK, Function, Literal, Op, Value, tensor
 from graphgen.ops import Trait, has_trait
 from graphgen.passes.equiv.deviation import MEANING_BUDGET
 from graphgen.passes.validate.integer_meaning import integer_budget
@@ -22,6 +22,8 @@ from graphgen.passes.validate.window_check import Differing, as_bits
 _LINE, _PAIRS = 1 << 16, 1 << 12
 # Ops that move elements, and a result element of which is one of the operand.
 _MOVES = ("broadcast_in_dim", "reshape", "transpose", "slice", "reverse")
+# Elements beside combinations of edges that are drawn from the whole range of their type.
+DRAWN = 2048
 
 
 def lined(window: Function, size: int) -> Function | None:
@@ -51,13 +53,19 @@ def lined(window: Function, size: int) -> Function | None:
                 values[op.result] = b.broadcast_in_dim(scalar, [size], [])
             elif op.name in _MOVES:
                 values[op.result] = values[op.operands[0]]
-            elif has_trait(op, Trait.ELEMENTWISE) and len(op.results) == 1:
+            elif _is_elementwise(op):
                 operands = [values[v] for v in op.operands]
                 values[op.result] = b.emit(op.name, operands, dict(op.attrs)).result
             else:
                 return None
     made.outputs = [(name, values[value]) for name, value in window.outputs]
     return made
+
+
+def _is_elementwise(op: Op) -> bool:
+    if op.name == "bitcast_convert":
+        return True
+    return has_trait(op, Trait.ELEMENTWISE) and len(op.results) == 1
 
 
 def _is_splat(value: Literal) -> bool:
@@ -85,6 +93,35 @@ def line_of(window: Function, edges: Mapping[str, Array], seed: int) -> dict[str
         drawn = rng.integers(0, len(one), count)
         drawn[rng.permutation(count)[: len(one)]] = np.arange(len(one))[:count]
         out[name] = one[drawn]
+    return out
+
+
+def drawn_line(
+    edges: Mapping[str, Array], numbers: Mapping[str, Array], seed: int
+) -> dict[str, Array]:
+    """An array for each argument: drawn numbers, each in turn beside edges and drawn ones.
+
+    Args:
+        edges: of each argument.
+        numbers: of the same arguments; an argument may have none.
+        seed: of which meet.
+    """
+    count = max(DRAWN, *(len(one) for one in numbers.values())) if len(numbers) == 1 else DRAWN
+    rng = np.random.default_rng([seed, 41])
+    out: dict[str, Array] = {}
+    for name, one in edges.items():
+        drawn = numbers[name]
+        edge = one[rng.integers(0, len(one), count)]
+        if not len(drawn):
+            out[name] = edge
+            continue
+        some = (
+            np.resize(drawn, count)
+            if len(numbers) == 1
+            else drawn[rng.integers(0, len(drawn), count)]
+        )
+        share = 1.0 if len(numbers) == 1 else 0.75
+        out[name] = np.where(rng.random(count) < share, some, edge).astype(one.dtype)
     return out
 
 

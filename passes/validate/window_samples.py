@@ -41,8 +41,9 @@ from graphgen.passes.validate.edge_values import (
 )
 from graphgen.passes.validate.intervals import Interval, Intervals, every_number
 from graphgen.passes.validate.legal_calls import LegalArguments, LegalCalls
-from graphgen.passes.validate.line_check import line_failure, line_of, lined
+from graphgen.passes.validate.line_check import DRAWN, drawn_line, line_failure, line_of, lined
 from graphgen.passes.validate.rewrite_window import WindowCut
+from graphgen.passes.validate.whole_range import whole_range
 from graphgen.passes.validate.window_check import (
     UNFIT,
     FailedSample,
@@ -309,24 +310,28 @@ class WindowSamples:
         """Edges of the arguments that are drawn alone."""
         words, out = Words.of(window), dict[str, Array]()
         loops = any(op.name in CONTROL for op in cut.ops)
-        finite = Spread.NOT_FINITE not in spreads_of(cut.ops, masked=self.finite)
-        # In another order a sum of numbers that are too large may be another one, or NaN.
-        sums = any(op.name in _SUMS for op in cut.ops)
         for value, arg, limit in zip(cut.boundary, window.args, limits, strict=True):
             if self._role(value, function):
                 continue
             if loops and not (arg.dtype.is_float or arg.dtype.is_complex):
                 limit = limit.meet(Interval(-2, _TURNS))
-            found = edges_of(arg.type, words, limit)
-            if finite and has_floats(arg.dtype):
-                found = found[np.isfinite(found.astype(np.complex128))]
-            if (self.finite or (self.evaluator.budget and sums)) and arg.dtype.is_float:
-                size = np.abs(found.astype(np.float64))
-                moderate = (size <= _MODERATE) & (size >= 1 / _MODERATE)
-                found = found[moderate | (size == 0)]
+            found = self._usable(cut, arg, edges_of(arg.type, words, limit))
             if found.size:
                 out[arg.name or ""] = found
         return out
+
+    def _usable(self, cut: WindowCut, arg: Value, found: Array) -> Array:
+        """The numbers of an argument that both sides of a window have to agree on."""
+        finite = Spread.NOT_FINITE not in spreads_of(cut.ops, masked=self.finite)
+        # In another order a sum of numbers that are too large may be another one, or NaN.
+        sums = any(op.name in _SUMS for op in cut.ops)
+        if finite and has_floats(arg.dtype):
+            found = found[np.isfinite(found.astype(np.complex128))]
+        if (self.finite or (self.evaluator.budget and sums)) and arg.dtype.is_float:
+            size = np.abs(found.astype(np.float64))
+            moderate = (size <= _MODERATE) & (size >= 1 / _MODERATE)
+            found = found[moderate | (size == 0)]
+        return found
 
     def _legalized(
         self,
@@ -437,14 +442,42 @@ class WindowSamples:
             if arg.dtype.is_float:
                 more = rng.standard_normal(4).astype(edges[name].dtype)
                 edges[name] = np.concatenate([edges[name], folded(more, limit, value)])
+        numbers = self._numbers(cut, window, limits, edges)
+        found = None
         try:
-            line, budget = line_of(window, edges, self.seed), self.evaluator.budget
-            found = line_failure(window, line, budget, finite=self.finite)
+            for line in (line_of(window, edges, self.seed), drawn_line(edges, numbers, self.seed)):
+                budget = self.evaluator.budget
+                found = found or line_failure(window, line, budget, finite=self.finite)
         except UNFIT:
             return None
         if found is None:
             return None
         return FailedSample(cut.pairs, window, sample.sizes, [found.given], found.difference)
+
+    def _numbers(
+        self,
+        cut: WindowCut,
+        window: Function,
+        limits: Sequence[Interval],
+        edges: Mapping[str, Array],
+    ) -> dict[str, Array]:
+        """Numbers from the whole range of each argument of an elementwise window."""
+        words, out = Words.of(window), dict[str, Array]()
+        for place, (arg, limit) in enumerate(zip(window.args, limits, strict=True)):
+            name, alone = arg.name or "", len(window.args) == 1
+            seed = 100 * self.seed + place
+            found = whole_range(
+                arg.dtype,
+                edges[name],
+                limit,
+                words.integers,
+                seed,
+                count=DRAWN,
+                alone=alone,
+                exact=self.evaluator.budget == 0,
+            )
+            out[name] = self._usable(cut, arg, found)
+        return out
 
     # ---- search ----------------------------------------------------------------------------------
 
