@@ -19,6 +19,15 @@ constexpr int64_t kScaleBytesAhead = 2048;
 // Reads of a weight tile and of a row of x, by element type. A step is one depth of f32 and f16,
 // two of bf16. Add takes a step of x with sixteen columns, AddSteps sixteen steps with as many of w
 // that lie side by side.
+#if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+// The products of pairs of bf16, added to a sum.
+inline Floats AddPairs(Floats sum, Words a, Words b) {
+  return EachRegister(sum, a, b, [](auto sum, auto a, auto b) {
+    return (decltype(sum))vbfdotq_f32((float32x4_t)sum, (bfloat16x8_t)a, (bfloat16x8_t)b);
+  });
+}
+#endif
+
 struct Bf16Steps {
   using X = uint32_t;
   using Sum = Floats;
@@ -31,6 +40,8 @@ struct Bf16Steps {
 #if defined(__AVX512BF16__)
     const __m512i pairs = _mm512_set1_epi32(static_cast<int>(x));
     return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)w, (__m512bh)pairs);
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+    return AddPairs(sum, w, SplatAs<Words>(x));
 #else
     const uint32_t first = x << 16, second = x & 0xffff0000u;
     sum = MultiplyAdd(AsFloats(w << 16), Splat(Load<float>(&first)), sum);
@@ -41,6 +52,8 @@ struct Bf16Steps {
 #if defined(__AVX512BF16__)
     return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)Load<__m512i>(w),
                                     (__m512bh)Load<__m512i>(x));
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+    return AddPairs(sum, Load<Words>(w), Load<Words>(x));
 #else
     const Words left = Load<Words>(w), right = Load<Words>(x);
     sum = MultiplyAdd(AsFloats(left << 16), AsFloats(right << 16), sum);

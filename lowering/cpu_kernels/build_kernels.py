@@ -46,6 +46,7 @@ LINKED: Final = ("-shared", "-s", "-Wl,--build-id=none")
 _AVX2 = ("-mavx2", "-mfma", "-mf16c", "-mprfchw")
 _WIDE = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", *_AVX2)
 _NARROW = (*_WIDE, "-mavx512bf16", "-mavx512vnni")
+_ARM, _ARM_OF_ZIG = "-march=armv8.2-a", "-mcpu=generic"
 # Options of the file that is compiled for each instruction set, by machine.
 INSTRUCTION_SETS: Final = {
     "x86_64": {
@@ -53,6 +54,12 @@ INSTRUCTION_SETS: Final = {
         "avx2": _AVX2,
         "avx512": _WIDE,
         "avx512_bf16": _NARROW,
+    },
+    # The baseline has NEON.
+    "aarch64": {
+        "baseline": (),
+        "neon_dotprod": (f"{_ARM}+dotprod",),
+        "neon_bf16": (f"{_ARM}+dotprod+bf16",),
     },
 }
 # The same of the file that is compiled for each matrix unit.
@@ -165,6 +172,7 @@ def compile_commands(cxx: str, options: Sequence[str], folder: Path) -> dict[Pat
     commands: dict[Path, list[str]] = {}
     command = shlex.split(cxx)
     machine = machine_of(cxx)
+    of_zig = any(Path(word).name in ("zig", "ziglang") for word in command)
     variants = {
         "instruction_set.cc": ("GRAPHGEN_ISA", instruction_sets(machine)),
         "tile_unit.cc": ("GRAPHGEN_TILES", tile_units(machine)),
@@ -172,7 +180,9 @@ def compile_commands(cxx: str, options: Sequence[str], folder: Path) -> dict[Pat
     for file, (space, named) in variants.items():
         for name, own in named.items():
             target = folder / f"{name}.o"
-            words = (*options, *own, f"-D{space}={name}", "-c", str(FOLDER / file))
+            # zig knows no architecture of ARM by name, but features of a CPU.
+            spelled = [each.replace(_ARM, _ARM_OF_ZIG) if of_zig else each for each in own]
+            words = (*options, *spelled, f"-D{space}={name}", "-c", str(FOLDER / file))
             commands[target] = [*command, *words, "-o", str(target)]
     for source in sorted(FOLDER.glob("*.cc")):
         if source.name not in variants:

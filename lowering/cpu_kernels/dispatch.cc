@@ -6,6 +6,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
 #endif
 
 #include "attention.h"
@@ -31,6 +33,9 @@ GRAPHGEN_DECLARE(baseline)
 GRAPHGEN_DECLARE(avx2)
 GRAPHGEN_DECLARE(avx512)
 GRAPHGEN_DECLARE(avx512_bf16)
+#elif defined(__aarch64__)
+GRAPHGEN_DECLARE(neon_dotprod)
+GRAPHGEN_DECLARE(neon_bf16)
 #endif
 
 // Of a matrix unit: false for what it does not compute.
@@ -105,6 +110,23 @@ Features FeaturesOfCpu() {
 }
 #endif
 
+#if defined(__aarch64__)
+// What Linux says of the CPU (arm64/elf_hwcaps of its documentation); zeros of another system.
+struct Features {
+  bool dotprod = false, bf16 = false;
+};
+
+Features FeaturesOfCpu() {
+  Features found;
+#if defined(__linux__)
+  constexpr unsigned long kDotProd = 1ul << 20, kBf16 = 1ul << 14;
+  found.dotprod = (getauxval(AT_HWCAP) & kDotProd) != 0;
+  found.bf16 = found.dotprod && (getauxval(AT_HWCAP2) & kBf16) != 0;
+#endif
+  return found;
+}
+#endif
+
 // The variants that this CPU can run, the best first.
 std::vector<Kernels> Available() {
   std::vector<Kernels> found;
@@ -119,6 +141,10 @@ std::vector<Kernels> Available() {
   }
   if (cpu.avx512) found.push_back(GRAPHGEN_KERNELS(avx512));
   if (cpu.avx2) found.push_back(GRAPHGEN_KERNELS(avx2));
+#elif defined(__aarch64__)
+  const Features cpu = FeaturesOfCpu();
+  if (cpu.bf16) found.push_back(GRAPHGEN_KERNELS(neon_bf16));
+  if (cpu.dotprod) found.push_back(GRAPHGEN_KERNELS(neon_dotprod));
 #endif
   found.push_back(GRAPHGEN_KERNELS(baseline));
   return found;

@@ -13,6 +13,10 @@ inline Ints AddBytes(Ints sum, Words w, uint32_t x) {
     return sum + (Ints::Half)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
   };
   return {half(sum.low, w.low), half(sum.high, w.high)};
+#elif defined(__ARM_FEATURE_DOTPROD)
+  return EachRegister(sum, w, SplatAs<Words>(x), [](auto sum, auto w, auto x) {
+    return (decltype(sum))vdotq_s32((int32x4_t)sum, (int8x16_t)w, (int8x16_t)x);
+  });
 #else
   for (int byte = 0; byte < 4; ++byte) {
     const int value = static_cast<int8_t>(x >> 8 * byte);

@@ -91,7 +91,8 @@ struct Linear {
 // one that UseInstructionSet names.
 void RunLinear(const Linear& linear, const TaskPool& pool);
 
-// The instruction set that RunLinear uses: "amx", "avx512_bf16", "avx512", "avx2" or "baseline".
+// The instruction set that RunLinear uses: "amx", "avx512_bf16", "avx512", "avx2" or "baseline"; on
+// ARM "neon_bf16", "neon_dotprod" or "baseline".
 const char* InstructionSet();
 
 // The instruction sets that both this build and the CPU have, the best first, with spaces between.

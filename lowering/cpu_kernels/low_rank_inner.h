@@ -23,7 +23,7 @@ inline Floats ShrinkSteps(Floats sum, const typename Steps::W* a, const typename
   if constexpr (Steps::kDepth == 1) {
     return MultiplyAdd(Steps::Widen(a), Load<Floats>(x), sum);
   } else {
-#if defined(__AVX512BF16__)
+#if defined(GRAPHGEN_BF16_PAIRS)
     return Steps::AddSteps(sum, a, x);
 #else
     const Words left = Load<Words>(a), right = Load<Words>(x);

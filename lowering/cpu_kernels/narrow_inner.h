@@ -156,7 +156,7 @@ struct NarrowBf16Steps {
     else return F8ToPairs<kNarrow>(w);
   }
   using Wide = Words;
-#if defined(__AVX512BF16__)
+#if defined(GRAPHGEN_BF16_PAIRS)
   static Wide Read(const W* w) { return Pairs(w); }
   static Floats Add(Floats sum, Wide w, X x) { return Bf16Steps::Add(sum, w, x); }
 #else

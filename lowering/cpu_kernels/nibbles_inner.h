@@ -98,7 +98,7 @@ struct NibbleBf16Steps {
   static Floats Add(Floats sum, Wide w, X x) {
 #pragma GCC unroll 4
     for (int pair = 0; pair < 4; ++pair) {
-#if defined(__AVX512BF16__)
+#if defined(GRAPHGEN_BF16_PAIRS)
       sum = Bf16Steps::Add(sum, NibblePairs(w, pair), x.pairs[pair]);
 #else
       const uint32_t first = x.pairs[pair] << 16, second = x.pairs[pair] & 0xffff0000u;

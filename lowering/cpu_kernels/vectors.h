@@ -4,6 +4,11 @@
 
 #include "wide_vectors.h"
 
+// Whether an instruction takes products of pairs of bf16.
+#if defined(__AVX512BF16__) || defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+#define GRAPHGEN_BF16_PAIRS
+#endif
+
 using Floats = Lanes<float>;
 using Words = Lanes<uint32_t>;
 using Ints = Lanes<int32_t>;
@@ -38,6 +43,18 @@ inline Floats WhereBytes(Bytes which, Floats a, Floats b) {
 #endif
 }
 
+#if defined(__aarch64__)
+// each(register of a, of b, of c) for the registers of a vector.
+template <typename A, typename B, typename C, typename Each>
+inline A EachRegister(A a, B b, C c, const Each& each) {
+  if constexpr (kIsWide<A>) {
+    return {EachRegister(a.low, b.low, c.low, each), EachRegister(a.high, b.high, c.high, each)};
+  } else {
+    return each(a, b, c);
+  }
+}
+#endif
+
 // a * b + sum, rounded once where the instruction is there. Written as `a * b + sum` it is rounded once
 // in some copies of a function and twice in others, as the compiler joins the two only where they stand
 // in one block of its code: a row of few would be another number than the same row of many.
@@ -46,6 +63,10 @@ inline Floats MultiplyAdd(Floats a, Floats b, Floats sum) {
   return (Floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)sum);
 #elif defined(__FMA__)
   return {_mm256_fmadd_ps(a.low, b.low, sum.low), _mm256_fmadd_ps(a.high, b.high, sum.high)};
+#elif defined(__aarch64__)
+  return EachRegister(sum, a, b, [](auto sum, auto a, auto b) {
+    return (decltype(sum))vfmaq_f32((float32x4_t)sum, (float32x4_t)a, (float32x4_t)b);
+  });
 #else
   return a * b + sum;
 #endif
@@ -118,6 +139,13 @@ inline Floats F16ToFloats(Halves bits) {
   return (Floats)_mm512_cvtph_ps((__m256i)bits);
 #elif defined(__F16C__)
   return {_mm256_cvtph_ps((__m128i)bits.low), _mm256_cvtph_ps((__m128i)bits.high)};
+#elif defined(__aarch64__)
+  uint16_t halves[16];
+  Store(halves, bits);
+  const auto four = [&](int at) { return vcvt_f32_f16((float16x4_t)vld1_u16(halves + at)); };
+  float floats[16];
+  for (int at = 0; at < 16; at += 4) vst1q_f32(floats + at, four(at));
+  return Load<Floats>(floats);
 #else
   Floats wide;
   for (int lane = 0; lane < 16; ++lane) wide[lane] = HalfToFloat(bits[lane]);
@@ -133,6 +161,14 @@ inline Halves FloatsToF16(Floats value) {
     return (Halves::Half)_mm256_cvtps_ph(part, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   };
   return {half(value.low), half(value.high)};
+#elif defined(__aarch64__)
+  float floats[16];
+  Store(floats, value);
+  uint16_t halves[16];
+  for (int at = 0; at < 16; at += 4) {
+    vst1_u16(halves + at, (uint16x4_t)vcvt_f16_f32(vld1q_f32(floats + at)));
+  }
+  return Load<Halves>(halves);
 #else
   Halves halves;
   for (int lane = 0; lane < 16; ++lane) halves[lane] = FloatToHalf(value[lane]);

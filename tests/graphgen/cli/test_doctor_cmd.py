@@ -70,7 +70,10 @@ def doctor_with(limit: str) -> Any:
 def test_the_kernels_use_what_the_cpu_has():
     found = doctor_with("")
     has: dict[str, bool] = found["cpu"]["instructions"]
-    flags = (("avx512_bf16",) * 2, ("avx512", "avx512f"), ("avx2",) * 2)
+    flags = (
+        *(("avx512_bf16",) * 2, ("avx512", "avx512f"), ("avx2",) * 2),
+        *(("neon_bf16", "bf16"), ("neon_dotprod", "asimddp")),
+    )
     unit = ["amx"] if found["matrix_unit"]["uses"] else []
     expected = [*unit, *(name for name, flag in flags if has.get(flag)), "baseline"]
     assert found["instruction_sets"] == {"available": expected, "limit": None}

@@ -233,6 +233,22 @@ def test_an_instruction_set_that_is_not_there_is_refused(monkeypatch: pytest.Mon
         assert name in (caught.value.help or "")
 
 
+@pytest.mark.parametrize(
+    ("cxx", "option"),
+    [
+        ("aarch64-linux-gnu-g++", "-march=armv8.2-a+dotprod+bf16"),
+        ("python -m ziglang c++ -target aarch64-linux-gnu.2.28", "-mcpu=generic+dotprod+bf16"),
+    ],
+)
+def test_features_of_arm_are_named_as_the_compiler_knows_them(
+    cxx: str, option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(build_kernels, "machine_of", lambda _: "aarch64")
+    commands = build_kernels.compile_commands(cxx, (), tmp_path)
+    assert option in commands[tmp_path / "neon_bf16.o"]
+    assert tmp_path / "avx2.o" not in commands
+
+
 def test_the_unit_of_x86_is_compiled_on_every_machine_of_that_kind():
     assert list(build_kernels.tile_units("x86_64")) == ["amx", build_kernels.EMULATED]
     assert list(build_kernels.tile_units("aarch64")) == [build_kernels.EMULATED]

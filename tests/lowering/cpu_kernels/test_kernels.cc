@@ -39,6 +39,9 @@ DECLARE(baseline)
 DECLARE(avx2)
 DECLARE(avx512)
 DECLARE(avx512_bf16)
+#elif defined(__aarch64__)
+DECLARE(neon_dotprod)
+DECLARE(neon_bf16)
 #endif
 
 #define DECLARE_TILES(unit)                                            \
@@ -84,6 +87,10 @@ std::vector<Variant> VariantsOfThisCpu() {
       else std::printf("amx: left out, since %s\n", WhyNoMatrixUnit().c_str());
     }
   }
+#elif defined(__aarch64__)
+  const std::string sets = " " + std::string(InstructionSets()) + " ";
+  if (sets.find(" neon_dotprod ") != std::string::npos) found.push_back(VARIANT(neon_dotprod));
+  if (sets.find(" neon_bf16 ") != std::string::npos) found.push_back(VARIANT(neon_bf16));
 #endif
   return found;
 }

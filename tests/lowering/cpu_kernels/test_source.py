@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -38,15 +39,23 @@ def built(cxx: str, options: tuple[str, ...], folder: Path) -> Path:
     return made
 
 
-def check(command: list[str], variants: set[str]) -> None:
-    """Run the program: no number is wrong, nothing is reported, each of the variants was tried."""
+def check(command: list[str], variants: set[str], others: Collection[str] = ()) -> None:
+    """Run the program: no number is wrong, nothing is reported, each of the variants was tried.
+
+    Args:
+        command: the program.
+        variants: instruction sets that have to be tried.
+        others: those that must not be.
+    """
     options = {f"{name}_OPTIONS": "halt_on_error=1" for name in ("ASAN", "TSAN", "UBSAN")}
     ran = subprocess.run(
         command, capture_output=True, text=True, check=False, env={**os.environ, **options}
     )
     assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout + ran.stderr
     lines = ran.stdout.splitlines()
-    assert variants <= {line.partition(":")[0] for line in lines}
+    tried = {line.partition(":")[0] for line in lines}
+    assert variants <= tried
+    assert tried.isdisjoint(others)
     left_out = [line for line in lines if line.startswith("amx: left out, since ")]
     assert len(left_out) <= 1
     assert [line for line in lines if not line.endswith(" 0 wrong")] == left_out
@@ -108,9 +117,12 @@ def test_the_program_sees_a_wrong_kernel(tmp_path: Path, monkeypatch: pytest.Mon
     assert "baseline: 20 cases, 0 wrong" not in ran.stdout
 
 
-def test_the_baseline_is_right_on_arm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_kernels_are_right_on_arm(tmp_path: Path):
     cxx, arm = shutil.which(ARM_COMPILER), shutil.which(ARM) or shutil.which(f"{ARM}-static")
     if cxx is None or arm is None:
         pytest.skip(f"{ARM_COMPILER} and {ARM} are not both installed")
-    monkeypatch.setattr(build_kernels, "instruction_sets", lambda: {"baseline": ()})
-    check([arm, str(built(cxx, ("-static",), tmp_path)), "100"], VARIANTS)
+    program = str(built(cxx, ("-static",), tmp_path))
+    newest = {*build_kernels.instruction_sets("aarch64")}
+    check([arm, "-cpu", "max", program, "100"], VARIANTS | newest)
+    # A CPU without the instructions is left to the baseline.
+    check([arm, "-cpu", "cortex-a57", program, "20"], VARIANTS, newest - VARIANTS)
