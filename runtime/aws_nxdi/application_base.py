@@ -250,13 +250,19 @@ class NeuronApplicationBase(ModuleBehavior):
         print_notes((*self.config.notes(target), *self._remarks(target)), self._noted)
 
     def note_async_mode(self) -> None:
-        """Print once that steps which the caller makes, or reads, wait for each other."""
-        if self.neuron_config.value("async_mode") and not self.starts_ahead:
+        """Print once which steps ``async_mode`` starts ahead, and which wait for each other."""
+        if not self.neuron_config.value("async_mode"):
+            return
+        note = (
+            "NeuronConfig.async_mode = True has no effect on forward, on proposed tokens, and on "
+            "stages or logits in generate: a step waits for the tokens of the one before"
+        )
+        if self.starts_ahead:
             note = (
-                "NeuronConfig.async_mode = True has no effect on forward, on proposed tokens, and "
-                "on stages or logits in generate: a step waits for the tokens of the one before"
+                "NeuronConfig.async_mode = True: steps of generate start before the tokens of the "
+                "last one are read; those of forward wait"
             )
-            print_notes([note], self._noted)
+        print_notes([note], self._noted)
 
     def _remarks(self, target: str) -> Sequence[str]:
         """Remarks that depend on the model or on the target."""
