@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "tile_trial.h"
+
 namespace graphgen {
 
 // Asks the system for the unit, for all threads of the process; returns 0 or an error of errno.h.
@@ -16,7 +18,11 @@ using RequestUnit = int (*)();
 // tiles for each thread. Only where both hold is the system asked.
 std::string WhyNoMatrixUnit(bool has, bool kept, RequestUnit request);
 
-// The same of this process, which asks once.
+// Why the sums of a trial are not those of the emulation; empty if they are. A signal that the trial
+// raises in this thread (SIGILL, SIGSEGV, SIGBUS) is a reason.
+std::string WhyTrialFails(RunTrial run);
+
+// The same of this process, which asks once, and then compares products with those of the emulation.
 const std::string& WhyNoMatrixUnit();
 
 }  // namespace graphgen

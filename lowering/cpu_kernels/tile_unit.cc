@@ -25,6 +25,7 @@
 #include "kept_memory.h"
 #include "linear.h"
 #include "norm.h"
+#include "tile_trial.h"
 
 namespace graphgen {
 namespace GRAPHGEN_TILES {
@@ -49,6 +50,13 @@ namespace GRAPHGEN_TILES {
 #include "tile_forms_inner.h"
 #include "tile_linear_inner.h"
 #include "tile_attention_inner.h"
+
+void RunTileTrial(TileTrial* trial) {
+  const char* const columns[] = {trial->columns[0], trial->columns[1]};
+  const TileScope scope;
+  TileBlock<false, 2, 2>(trial->x, TileTrial::kRowBytes, columns, TileTrial::kTiles, trial->sums[0]);
+  TileBlock<true, 2, 2>(trial->x, TileTrial::kRowBytes, columns, TileTrial::kTiles, trial->sums[1]);
+}
 
 }  // namespace GRAPHGEN_TILES
 }  // namespace graphgen

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -496,7 +497,20 @@ int CheckMatrixUnit() {
   for (const bool has : {false, true}) wrong += WhyNoMatrixUnit(has, false, granted).empty();
   wrong += WhyNoMatrixUnit(false, true, granted).empty();
   // What there is not is not asked for.
-  return wrong + (asked != 2);
+  wrong += asked != 2;
+  wrong += !WhyTrialFails(amx_emulated::RunTileTrial).empty();
+  const RunTrial off = [](TileTrial* trial) {
+    amx_emulated::RunTileTrial(trial);
+    trial->sums[1][64] ^= 1;
+  };
+  wrong += WhyTrialFails(off).find("products") == std::string::npos;
+  for (const int number : {SIGILL, SIGSEGV}) {
+    static int raised;
+    raised = number;
+    const RunTrial ends = [](TileTrial*) { std::raise(raised); };
+    wrong += WhyTrialFails(ends).find(strsignal(number)) == std::string::npos;
+  }
+  return wrong;
 }
 
 namespace {
