@@ -38,11 +38,6 @@ os.environ.setdefault("GRAPHGEN_VERIFY", "2")
 # XLA takes far longer to optimize the code of small programs than to run it. The fixture
 # ``optimized_code`` gives tests what users run.
 os.environ.setdefault("GRAPHGEN_XLA_CODE", "quick")
-# One suite for CPUs with a matrix unit and without: tests of its tiles name it, all others compare
-# numbers of vectors. Every CPU with tiles has products of bf16.
-_CPU = Path("/proc/cpuinfo")
-if _CPU.exists() and "amx_tile" in _CPU.read_text("utf-8").split():
-    os.environ.setdefault("GRAPHGEN_ISA", "avx512_bf16")
 # Passes that fail do so on purpose here; tests of what they leave behind say where.
 os.environ["GRAPHGEN_CRASH"] = "off"
 # Arrays of long caches are made anew in each call: the C library, where it is glibc, keeps their

@@ -138,9 +138,8 @@ def matrix_unit() -> tuple[str, str | None]:
 
     library = kernel_library()
     why = library.missing or library.why_no_matrix_unit
-    if not why and library.instruction_set != "amx":
-        why = f"the kernels are restricted to {library.instruction_set}"
-    return ("", why) if why else ("AMX: products and attention of 16 rows and more", None)
+    uses = "AMX: products of 16 rows and more, attention of 12 queries a key head and more"
+    return ("", why) if why else (uses, None)
 
 
 def machine_json() -> Json:

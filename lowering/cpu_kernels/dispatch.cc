@@ -132,13 +132,7 @@ std::vector<Kernels> Available() {
   std::vector<Kernels> found;
 #if defined(__x86_64__)
   const Features cpu = FeaturesOfCpu();
-  if (cpu.avx512_bf16) {
-    const Kernels vectors = GRAPHGEN_KERNELS(avx512_bf16);
-    if (WhyNoMatrixUnit().empty()) {
-      found.push_back(vectors.With("amx", {amx::RunLinear, amx::RunAttention}));
-    }
-    found.push_back(vectors);
-  }
+  if (cpu.avx512_bf16) found.push_back(GRAPHGEN_KERNELS(avx512_bf16));
   if (cpu.avx512) found.push_back(GRAPHGEN_KERNELS(avx512));
   if (cpu.avx2) found.push_back(GRAPHGEN_KERNELS(avx2));
 #elif defined(__aarch64__)
@@ -155,15 +149,22 @@ const std::vector<Kernels>& Variants() {
   return variants;
 }
 
-// The best variant without a matrix unit, with an emulation of one: slow, to be compared with.
+// The best variant with an emulation of a matrix unit: slow, to be compared with.
 const Kernels& Emulated() {
-  static const Kernels emulated = [] {
-    const std::vector<Kernels>& all = Variants();
-    const Kernels& vectors = all.front().tiles.linear ? all[1] : all.front();
-    return vectors.With("amx_emulated", {amx_emulated::RunLinear, amx_emulated::RunAttention});
-  }();
+  static const Kernels emulated = Variants().front().With(
+      "amx_emulated", {amx_emulated::RunLinear, amx_emulated::RunAttention});
   return emulated;
 }
+
+#if defined(__x86_64__)
+// The best variant with AMX. By name alone, not by default: it has not run yet, and a product of 16
+// rows has other bits than one of fewer.
+const Kernels& WithAmx() {
+  static const Kernels made =
+      Variants().front().With("amx", {amx::RunLinear, amx::RunAttention});
+  return made;
+}
+#endif
 
 std::atomic<const Kernels*> restricted{nullptr};
 
@@ -209,6 +210,11 @@ const char* InstructionSets() {
 
 const char* UseInstructionSet(const char* name) {
   if (std::string(name) == Emulated().name) restricted.store(&Emulated(), std::memory_order_release);
+#if defined(__x86_64__)
+  if (std::string(name) == "amx" && WhyNoMatrixUnit().empty()) {
+    restricted.store(&WithAmx(), std::memory_order_release);
+  }
+#endif
   for (const Kernels& kernels : Variants()) {
     if (std::string(kernels.name) == name) restricted.store(&kernels, std::memory_order_release);
   }

@@ -543,8 +543,11 @@ extern "C" const char* graphgen_use_instruction_set(const char* name) {
   return graphgen::UseInstructionSet(name);
 }
 
-// Why the matrix unit is not used in this process; empty if it is.
+// Why this process cannot use the matrix unit; empty if it can. The first asks the system for it.
 extern "C" const char* graphgen_why_no_matrix_unit() { return graphgen::WhyNoMatrixUnit().c_str(); }
+extern "C" const char* graphgen_why_machine_has_no_matrix_unit() {
+  return graphgen::WhyMachineHasNoMatrixUnit().c_str();
+}
 
 // The digest of the sources that this library was built from.
 extern "C" const char* graphgen_sources() { return GRAPHGEN_SOURCES; }

@@ -26,6 +26,8 @@ BUILD: Final = "graphgen doctor --build-kernels"
 DISABLE: Final = "GRAPHGEN_NO_KERNELS"
 # Names the best instruction set that the kernels may use; the CPU's best without it.
 RESTRICT: Final = "GRAPHGEN_ISA"
+# The matrix unit of x86-64, as that names it.
+AMX: Final = "amx"
 # Custom call -> symbol of its handler.
 HANDLERS: Final = {
     "graphgen.adapted_linear": "graphgen_adapted_linear",
@@ -48,7 +50,8 @@ class KernelLibrary:
         missing: why there are none; empty if there are.
         key: names the build and the instruction set, for keys of compiled programs.
         available: the instruction sets that this CPU can run, the best first.
-        why_no_matrix_unit: why AMX is not used in this process; empty if it is.
+        why_no_matrix_unit: why AMX is not used in this process; empty if it is. It is used only if
+            ``GRAPHGEN_ISA`` names it: its instructions have not run yet.
     """
 
     targets: frozenset[str]
@@ -79,10 +82,14 @@ def kernel_library() -> KernelLibrary:
         library = ctypes.CDLL(str(LIBRARY))
         found = {target: getattr(library, symbol) for target, symbol in HANDLERS.items()}
         available = tuple(_text(library, "graphgen_instruction_sets").split())
-        why = _text(library, "graphgen_why_no_matrix_unit")
+        machine = _text(library, "graphgen_why_machine_has_no_matrix_unit")
+        why = _text(library, "graphgen_why_no_matrix_unit") if limit == AMX else machine
     except (OSError, AttributeError) as error:
         return _without(f"{LIBRARY.name} cannot be loaded: {error}")
-    limit = _limit(available, "of this CPU", EMULATED)
+    named = () if why else (AMX,)
+    limit = _limit((*available, *named), "of this CPU", EMULATED)
+    if named and limit != AMX:
+        why = f"it has not been tried yet: {RESTRICT}={AMX} has the kernels use it"
     used = _text(library, "graphgen_use_instruction_set", (limit or available[0]).encode())
     import jax
 

@@ -113,6 +113,11 @@ std::string WhyTrialFails(RunTrial run) {
   return same ? "" : "its products are not those that Intel's manual defines";
 }
 
+const std::string& WhyMachineHasNoMatrixUnit() {
+  static const std::string why = WhyNoMatrixUnit(HasUnit(), KeepsTiles(), [] { return 0; });
+  return why;
+}
+
 const std::string& WhyNoMatrixUnit() {
   static const std::string why = [] {
     std::string found = WhyNoMatrixUnit(HasUnit(), KeepsTiles(), Request);

@@ -22,6 +22,9 @@ std::string WhyNoMatrixUnit(bool has, bool kept, RequestUnit request);
 // raises in this thread (SIGILL, SIGSEGV, SIGBUS) is a reason.
 std::string WhyTrialFails(RunTrial run);
 
+// Why this machine has no such unit, without asking the system for it; empty if it has one.
+const std::string& WhyMachineHasNoMatrixUnit();
+
 // The same of this process, which asks once, and then compares products with those of the emulation.
 const std::string& WhyNoMatrixUnit();
 

@@ -84,8 +84,10 @@ std::vector<Variant> VariantsOfThisCpu() {
     found.push_back(VARIANT(avx512));
     if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni")) {
       found.push_back(VARIANT(avx512_bf16));
-      if (WhyNoMatrixUnit().empty()) found.push_back(WITH_TILES(amx, avx512_bf16));
-      else std::printf("amx: left out, since %s\n", WhyNoMatrixUnit().c_str());
+      const char* isa = std::getenv("GRAPHGEN_ISA");
+      const bool asked = isa != nullptr && std::string(isa) == "amx";
+      if (asked && WhyNoMatrixUnit().empty()) found.push_back(WITH_TILES(amx, avx512_bf16));
+      else std::printf("amx: left out, since %s\n", asked ? WhyNoMatrixUnit().c_str() : "GRAPHGEN_ISA is not amx");
     }
   }
 #elif defined(__aarch64__)

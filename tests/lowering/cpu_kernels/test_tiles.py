@@ -44,7 +44,7 @@ pytestmark = pytest.mark.skipif(not LIBRARY.targets, reason=LIBRARY.missing or "
         pytest.param(
             "amx",
             marks=pytest.mark.skipif(
-                "amx" not in LIBRARY.available,
+                LIBRARY.instruction_set != "amx",
                 reason=f"the instructions of AMX are not run: {LIBRARY.why_no_matrix_unit}",
             ),
         ),

@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(params=[EMULATED, *({"amx"} & {*kernel_library().available})])
+@pytest.fixture(params=[EMULATED, *({"amx"} & {kernel_library().instruction_set})])
 def unit(request: pytest.FixtureRequest) -> Generator[str]:
     with instruction_set(request.param):
         yield request.param
