@@ -50,7 +50,8 @@ class AheadModel(Protocol):
 class StepsAhead:
     """Steps of a batch, one of which may be started and not read.
 
-    Random numbers are drawn in the order of steps, so that tokens are those of steps one by one.
+    Random numbers are drawn in the order of steps, so that tokens are those of steps one by one; a
+    step that no row needs has drawn some, too.
 
     Attributes:
         model: the application.
@@ -75,7 +76,12 @@ class StepsAhead:
         step = self.next or self._start(tokens, positions, None)
         self.next = None
         if more > 0 and int(positions.max()) + 1 < self.most:
-            self.next = self._start(np.zeros_like(tokens), positions + 1, step)
+            try:
+                self.next = self._start(np.zeros_like(tokens), positions + 1, step)
+            except GraphgenError as error:
+                # Rows may all end now; a step that is needed asks for its blocks again.
+                if error.code != "GG0701":
+                    raise
         found = step.read().tokens
         assert found is not None
         return found
@@ -88,8 +94,8 @@ class StepsAhead:
     def _start(self, tokens: Ints, positions: Ints, after: PendingStep | None) -> PendingStep:
         session, rows = self.model.running().session, len(tokens)
         config = self.model.neuron_config
-        draw = row_draw(session, rows, self.sampling_params, config, self.model.random)
         reserve_blocks(session, {row: int(at) + 1 for row, at in enumerate(positions)})
+        draw = row_draw(session, rows, self.sampling_params, config, self.model.random)
         fed = {} if after is None else {row: DeviceToken(after, row) for row in range(rows)}
         return session.start(tokens[:, None], positions[:, None], np.arange(rows), draw, fed)
 

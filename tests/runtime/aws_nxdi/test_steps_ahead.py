@@ -98,6 +98,21 @@ def test_the_cache_goes_on_where_a_sequence_ended(llama: Checkpoint):
     assert out.tokens.item() == plain[0][len(first[0])]
 
 
+def test_a_step_that_no_row_needs_takes_no_blocks(llama: Checkpoint):
+    # Two blocks a row: rows that end with their fifth token need no third.
+    blocks = {"is_block_kv_layout": True, "pa_block_size": 4, "pa_num_blocks": 6, "batch_size": 3}
+    ids = torch.tensor([[5, 6, 7, 8], [9, 10, 11, 12], [13, 14, 15, 16]])
+    given: dict[str, Any] = {"attention_mask": torch.ones_like(ids), "pad_token_id": 0}
+    on, off = (
+        HuggingFaceGenerationAdapter(opened(llama, mode, **blocks)) for mode in (True, False)
+    )
+    ends = off.generate(ids, max_new_tokens=5, eos_token_id=None, **given)[:, -1].tolist()
+    answers = [
+        each.generate(ids, max_new_tokens=12, eos_token_id=ends, **given) for each in (on, off)
+    ]
+    assert answers[0].tolist() == answers[1].tolist()
+
+
 def test_what_the_host_reads_waits(llama: Checkpoint, capsys: pytest.CaptureFixture[str]):
     """Logits beside the tokens are read at every step, which the application notes."""
     model = opened(llama, True, output_logits=True)
