@@ -64,7 +64,7 @@ def lined(window: Function, size: int) -> Function | None:
 
 def _is_elementwise(op: Op) -> bool:
     if op.name == "bitcast_convert":
-        return True
+        return op.operands[0].dtype.bits == op.result.dtype.bits
     return has_trait(op, Trait.ELEMENTWISE) and len(op.results) == 1
 
 

@@ -7,9 +7,11 @@ import math
 import numpy as np
 import pytest
 
+from graphgen.build import Builder
 from graphgen.eval import Array, numpy_dtype
-from graphgen.ir import DType, dtype
+from graphgen.ir import DType, Function, dtype, tensor
 from graphgen.passes.validate.intervals import Interval, every_number
+from graphgen.passes.validate.line_check import lined
 from graphgen.passes.validate.whole_range import whole_range
 
 COUNT = 999
@@ -74,3 +76,13 @@ def test_no_number_is_rounded_to_the_largest_of_a_narrower_type_where_a_pass_rou
 @pytest.mark.parametrize("name", ["pred", "c64"])
 def test_other_types_have_no_more_than_edges(name: str):
     assert drawn(dtype(name)).size == 0
+
+
+@pytest.mark.parametrize(("target", "shape", "fits"), [("s16", (4, 2), True), ("u32", (4,), False)])
+def test_bits_of_another_width_have_no_line(target: str, shape: tuple[int, ...], fits: bool):
+    window = Function("w")
+    x = window.block.add_arg(tensor(dtype("u16"), (4, 2)), "x")
+    with Builder(window) as b:
+        window.outputs = [("y", b.bitcast_convert(x, dtype(target)))]
+    assert window.outputs[0][1].shape == shape
+    assert (lined(window, 8) is not None) == fits
