@@ -92,13 +92,13 @@ def save_peft(
     config: Mapping[str, object],
     form: str = "safetensors",
 ) -> Path:
-    """Write a folder of PEFT; ``form`` is ``safetensors`` or ``bin``."""
+    """Write a folder of PEFT; ``form`` is ``safetensors``, ``bin`` or ``pt``."""
     folder.mkdir(parents=True)
     (folder / "adapter_config.json").write_text(json.dumps(config))
-    if form == "bin":
-        torch.save(dict(tensors), folder / "adapter_model.bin")
-    else:
+    if form == "safetensors":
         save_file(dict(tensors), folder / "adapter_model.safetensors")
+    else:
+        torch.save(dict(tensors), folder / f"adapter_model.{form}")
     return folder
 
 

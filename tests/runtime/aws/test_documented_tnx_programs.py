@@ -15,6 +15,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.generation.streamers import BaseStreamer
 
+from graphgen.ir import Role
 from graphgen.lowering.pyhlo import compile_py_func
 from graphgen.runtime.aws.tnx import (
     GQA,
@@ -42,7 +43,7 @@ PAD = 7
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Checkpoints of four families with tokenizers; ends of sequences are left out."""
+    """Checkpoints of families, and of ungrouped heads, with tokenizers and no ends of sequences."""
     home, found = tmp_path_factory.mktemp("models"), dict[str, str]()
     changes: dict[str, dict[str, Any]] = {
         "gpt2": {"n_positions": 4096},
@@ -51,8 +52,10 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "mistral": {"max_position_embeddings": 512},
     }
     changes["llama"]["num_key_value_heads"] = 4
+    changes["multi-head"] = {"num_attention_heads": 4, "num_key_value_heads": 4}
     for family, given in changes.items():
-        model = ORACLES[family].model(vocab_size=300, eos_token_id=None, **given)
+        oracle = ORACLES["llama" if family == "multi-head" else family]
+        model = oracle.model(vocab_size=300, eos_token_id=None, **given)
         save(model, home / family)
         save_tokenizer(home / family)
         AutoTokenizer.from_pretrained(home / family, pad_token="!").save_pretrained(home / family)
@@ -377,6 +380,42 @@ def test_an_attribute_keeps_the_best_tokens(given: dict[str, Any], folders: dict
     model.to_neuron()
     ids = prompt_of(path)
     assert best(model, ids) == wanted(path, ids)
+
+
+def slots(model: Any) -> set[tuple[int, ...]]:
+    """Shapes of a rank's caches."""
+    return {row.physical.dims for row in model.session.module.entries(Role.STATE)}
+
+
+FLASH: dict[str, Any] = {"n_positions": 64, "batch_size": 1, "tp_degree": 8, "amp": "f32"}
+
+
+@pytest.mark.parametrize(("family", "group"), [("llama", 2), ("multi-head", 1)])
+def test_flash_decoding_needs_no_grouped_heads(family: str, group: int, folders: dict[str, str]):
+    path = folders[family]
+    config = AutoConfig.from_pretrained(path)
+    assert config.num_attention_heads == group * config.num_key_value_heads
+    given = NeuronConfig(shard_over_sequence=True)
+    model = LlamaForSampling.from_pretrained(path, neuron_config=given, **FLASH)
+    model.to_neuron()
+    ids = prompt_of(path)
+    assert best(model, ids) == wanted(path, ids)
+    # Two ranks share a head, and each has half of its 64 positions.
+    assert {dims[1:3] for dims in slots(model)} == {(32, 1)}
+
+
+def test_a_draft_proposes_beside_flash_decoding(folders: dict[str, str]):
+    path = folders["llama"]
+    given = NeuronConfig(shard_over_sequence=True)
+    draft = LlamaForSampling.from_pretrained(path, neuron_config=given, **FLASH)
+    draft.to_neuron()
+    target = LlamaForSampling.from_pretrained(path, neuron_config=given, **FLASH)
+    target.enable_speculative_decoder(4)
+    target.to_neuron()
+    assert {dims[1:3] for dims in slots(target)} == {(32, 1)}
+    ids = prompt_of(path)
+    made = SpeculativeGenerator(draft, target, 4).sample(ids, sequence_length=30, top_k=1)
+    assert made.tolist() == wanted(path, ids, 30)
 
 
 def test_a_decoder_has_lists_of_buckets(folders: dict[str, str]):

@@ -239,6 +239,21 @@ def test_top_k_of_the_configuration(model: Any, model_path: str, tmp_path: Path)
         assert (best == tokens).any(dim=1).all()
 
 
+def test_top_k_of_a_call(model: Any, dynamic: Any):
+    """It counts for its call alone, and replaces that of the configuration, which is 1."""
+    inputs = inputs_of([[5, 6, 7], [11, 12]])
+    model.reset()
+    best = model.forward(**inputs).logits[:, 0].topk(5).indices
+    drawn: dict[int, set[int]] = {1: set(), 5: set()}
+    for top_k in (5, 1) * 12:
+        dynamic.reset()
+        sampling_params = torch.tensor([[top_k, 1.0, 5.0]] * 2)
+        tokens = dynamic.forward(**inputs, sampling_params=sampling_params).tokens.reshape(2, 1)
+        assert (best[:, :top_k] == tokens).any(dim=1).all()
+        drawn[top_k].add(int(tokens[0]))
+    assert len(drawn[5]) > 1 == len(drawn[1])
+
+
 def test_a_target_and_its_draft_as_documented(model: Any, model_path: str, tmp_path: Path):
     given = {"speculation_length": 5, "torch_dtype": torch.float32, "seq_len": 64}
     neuron_config = NeuronConfig(batch_size=2, **given)

@@ -263,6 +263,21 @@ def test_limits_of_targets(target: str, values: dict[str, object], what: str):
     assert caught.value.code == "GG0903"
 
 
+@pytest.mark.parametrize(
+    ("target", "degrees"),
+    [
+        ("trn2", (1, 2, 4, 8, 16, 32, 64)),
+        ("inf2", (1, 2, 4, 8, 24)),
+        ("trn1", (1, 2, 8, 16, 32)),
+    ],
+)
+def test_the_degrees_of_the_guide_are_taken(target: str, degrees: tuple[int, ...]):
+    for degree in degrees:
+        config = NeuronConfig(tp_degree=degree)
+        assert compile_settings(config, target).tp == degree
+        assert config.logical_cores(target) == (2 if target == "trn2" else 1)
+
+
 def test_logical_cores_are_those_of_the_target(monkeypatch: pytest.MonkeyPatch):
     assert NeuronConfig().logical_cores("trn2") == 2
     assert NeuronConfig().logical_cores("trn1") == 1

@@ -74,7 +74,7 @@ def test_a_link_out_of_the_folder_is_refused(
     assert_holds(open_adapter(tmp_path / "snapshots" / "revision"), factors, lambda _: 3.0)
 
 
-@pytest.mark.parametrize("form", ["safetensors", "bin"])
+@pytest.mark.parametrize("form", ["safetensors", "bin", "pt"])
 def test_a_folder_of_peft(model: PreTrainedModel, factors: Factors, tmp_path: Path, form: str):
     folder = save_peft(
         tmp_path / "a", peft_tensors(model, factors), peft_config(factors, lora_alpha=12), form

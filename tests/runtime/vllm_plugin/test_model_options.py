@@ -198,9 +198,15 @@ def test_tokens_of_prompts_are_a_number(given: object):
         served_flags(config, 65)
 
 
-def test_a_framework_of_another_name_is_refused(monkeypatch: pytest.MonkeyPatch):
+def test_the_framework_of_the_tutorial_is_taken(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("VLLM_NEURON_FRAMEWORK", raising=False)
+    flags = served_flags(configuration(), 65)
     monkeypatch.setenv("VLLM_NEURON_FRAMEWORK", "neuronx-distributed-inference")
     check_supported(configuration())
+    assert served_flags(configuration(), 65) == flags
+
+
+def test_a_framework_of_another_name_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("VLLM_NEURON_FRAMEWORK", "other")
     with pytest.raises(GraphgenError, match="VLLM_NEURON_FRAMEWORK=other"):
         check_supported(configuration())
