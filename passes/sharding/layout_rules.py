@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from math import prod
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import (
@@ -43,6 +44,8 @@ from graphgen.passes.sharding.requested_layout import requested_sharding
 from graphgen.passes.weights.derived import PreparedValues
 
 _NORMS = ("layer_norm", "rms_norm")
+# The rule for factors of adapters that ranks hold whole otherwise.
+ADAPTERS = "adapters"
 
 
 def residual_stream(
@@ -138,7 +141,8 @@ def annotations_of(
             residual stream of the phase's programs along its tokens; or a phase and an axis of
             weights alone, such as ``prefill:experts``: what other rules say of these weights is
             changed for the phase's programs, whichever rule stands first. ``prefill>=2048`` are the
-            programs of the phase with at least 2048 tokens a row.
+            programs of the phase with at least 2048 tokens a row; or :data:`ADAPTERS` and the mesh
+            axes that split the factors of adapters which no rule before it splits.
         model: the axes of the module, where they are known.
 
     Raises:
@@ -162,6 +166,8 @@ def annotations_of(
         elif axis == QUERY_HEADS:
             queries = queries or _Axes(module, query_axes(module))
             found = queries.split(name, _mesh_axes(name, text), made)
+        elif name == ADAPTERS:
+            found = _of_adapters(module, _mesh_axes(name, text), made)
         elif axis in LOGICAL:
             axes = axes or _Axes(module, model)
             if name == SEQUENCE and text != "-":
@@ -171,7 +177,7 @@ def annotations_of(
             found = _by_name(module, name, text)
         # Not every model has all that the usual rules speak of, and not every prompt divides.
         usual = name in DECODER_RULES and text in _USUAL
-        usual = usual or (bool(phase) and axis in (SEQUENCE, *DECODER_RULES))
+        usual = usual or name == ADAPTERS or (bool(phase) and axis in (SEQUENCE, *DECODER_RULES))
         if not found and not usual:
             raise GraphgenError("GG0304", _unmatched(name, text), help=axes.known if axes else "")
         for item in found:
@@ -419,6 +425,33 @@ def _by_name(module: Module, pattern: str, text: str) -> list[Annotation]:
                 "GG0304", f"'{pattern}': {layout.text} does not fit {row.name} {row.logical.text}"
             )
     return [Annotation(row.name, None, layout, (), fixed=True) for row in rows]
+
+
+def _of_adapters(
+    module: Module, cut: Axes, made: Mapping[str | Value, Annotation]
+) -> list[Annotation]:
+    """Layouts of the factors that other rules leave whole; those that are looked up in stay so.
+
+    A [slots,r,in] is divided along its inputs, and B [slots,out,r] along r where that divides,
+    as the partial sums before it are, without a rule; else along its outputs.
+    """
+    check_mesh(module, ADAPTERS, sharding([cut]))
+    parts = prod(module.mesh[axis] for axis in cut)
+    found: dict[str, Annotation] = {}
+    for function in module.programs():
+        for op in function.block:
+            value = op.operands[1] if op.name == "dot_general" else None
+            row = module.interface.get(value.name or "") if value and value.op is None else None
+            if row is None or row.role is not Role.SLOTTED or row.logical.rank != 3:
+                continue
+            summed = op.attrs.integers("rhs_contracting_dims")
+            if row.name in made or summed not in ((2,), (0, 2)):
+                continue
+            shape, dim = row.logical.shape, 2 if summed == (2,) else 1
+            if divides(shape[dim], parts) and (dim == 2 or not divides(shape[2], parts)):
+                layout = sharding([cut if place == dim else () for place in range(3)])
+                found[row.name] = Annotation(row.name, None, layout, ())
+    return list(found.values())
 
 
 def check_mesh(module: Module, name: str, layout: Sharding) -> None:

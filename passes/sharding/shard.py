@@ -16,6 +16,7 @@ from graphgen.numbers import is_digits
 from graphgen.passes.core import Pass, Rewriter, register
 from graphgen.passes.gqa.slot_groups import slot_ranks
 from graphgen.passes.sharding.layout_rules import (
+    ADAPTERS,
     DECODER_RULES,
     KV_AXIS,
     Annotation,
@@ -117,6 +118,7 @@ class Shard(Pass):
     the model (heads, kv_heads, intermediate, vocab, hidden, positions, batch, sequence, rows,
     slots, experts, moe_intermediate: the inner features of experts, which are ``intermediate``
     too), or ``PATTERN:{layout}`` for names; rules come after the usual ones, and the last wins.
+    ``adapters:tp`` divides both factors of adapters over all ranks, where one is whole otherwise.
     ``prefill:sequence:tp`` is sequence parallelism: in the programs of a phase, each rank has some
     tokens of the residual stream and its norms, and whole sequences between the products of a
     layer. Programs whose tokens do not divide stay as they are. A phase may also divide weights
@@ -294,6 +296,10 @@ f32[2,4]
             rules[VOCAB] = every
         made = list(rules.items())
         for name, text in map(_rule, self.rules):
+            if (name, text) == (ADAPTERS, TP):
+                # Over all ranks, whatever their axes.
+                made.append((name, every))
+                continue
             # A layout of an input that is called like an axis leaves the rule for the axis.
             made = [
                 rule for rule in made if rule[0] != name or is_layout(rule[1]) != is_layout(text)

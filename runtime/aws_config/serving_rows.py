@@ -351,7 +351,12 @@ LORA_SERVING = owned_by(
     ),
     Attribute("lora_memory_transpose", BOOL, True, "the layout of adapters", _LAYOUT, source="C64"),
     Attribute(
-        "lora_shard_linear_layer", BOOL, True, "whether ranks share adapters", _LAYOUT, source="C65"
+        "lora_shard_linear_layer",
+        BOOL,
+        True,
+        "whether ranks divide both factors of an adapter, or one",
+        sets("rules", lambda lora: ("adapters:tp",) if lora["lora_shard_linear_layer"] else ()),
+        source="C65",
     ),
     Attribute(
         "base_model_quantized", BOOL, False, "whether the model is quantized", _BASE, source="C66"

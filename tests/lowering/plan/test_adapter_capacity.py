@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from math import floor
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from graphgen.config.compile_config import CompileConfig
 from graphgen.lowering.plan.adapter_capacity import adapter_capacity, guide_counts
-from graphgen.lowering.plan.measure import measure
+from graphgen.lowering.plan.measure import estimate, measure
 from graphgen.models import known_shape
 from tests.graphgen.cli.conftest import done, error, facts
 
@@ -100,6 +101,19 @@ def test_bytes_of_a_core_are_those_of_its_programs(tmp_path: Path):
         assert held.core_bytes == 2 * 2 * 4 * sum((*columns, *rows))
         assert held.parameters == 2 * 4 * (128 + 96 + 96 + 160 + 160 + 128 + 160)
         assert held.fits == GB // held.core_bytes
+
+
+@pytest.mark.parametrize(("tp", "copies", "fits"), [(8, 1, 190), (32, 4, 709)])
+def test_a_core_has_its_share_of_both_factors(tp: int, copies: int, fits: int):
+    """The guide's 1 / TP; of 32 ranks those that share a key-value head have its B each."""
+    sizes = CompileConfig(dtype="bf16", max_loras=1, max_lora_rank=16, target="trn1")
+    demand = replace(sizes, rules=("adapters:tp",)).serving(batch=1, max_len=128)
+    use = estimate(known_shape("llama-3.1-8b"), demand, tp)
+    held = adapter_capacity(use, 16, 1, 2 * GB, tp)
+    # B of k_proj and v_proj: 32 layers, 8 heads of 128 features, r = 16.
+    of_heads = 2 * 32 * 2 * 8 * 128 * 16
+    assert held.core_bytes == (2 * SIZES["8b"][1] + (copies - 1) * of_heads) // tp
+    assert held.fits == fits
 
 
 def test_the_command(tmp_path: Path):

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from graphgen.errors import GraphgenError
+from graphgen.ir import Role
 from graphgen.runtime.aws_config.lora_settings import adapter_files
 from graphgen.runtime.aws_config.neuron_config import LoraServingConfig
 from graphgen.runtime.aws_nxdi.hf_adapter import HuggingFaceGenerationAdapter
@@ -78,6 +79,27 @@ def test_scales_are_applied_once_embeddings_count_and_none_is_the_base_model(
     plain = application.forward(np.array([[5, 6, 7]]), seq_ids=np.array([1]))
     wanted = logits(llama, adapters, None, [5, 6, 7])
     np.testing.assert_allclose(plain.logits[0, 0], wanted, atol=1e-4)
+
+
+@pytest.mark.parametrize("divided", [True, False])
+def test_ranks_divide_one_factor_or_both(
+    llama: Checkpoint, adapters: dict[str, Any], divided: bool
+):
+    paths = {name: str(path) for name, (path, _) in adapters.items()}
+    lora = LoraServingConfig(lora_ckpt_paths=paths, lora_shard_linear_layer=divided)
+    application = opened(llama, lora, tp_degree=2)
+    rows = application.running().session.module.entries(Role.SLOTTED)
+    factors = [row for row in rows if row.name.endswith(("q_proj.lora_A", "v_proj.lora_A"))]
+    layouts = {row.sharding.text if row.sharding else "" for row in factors}
+    assert layouts == {"{-,-,tp}" if divided else ""}
+    out = application.forward(np.array([[5, 6, 7]] * 3), adapter_ids=["b", None, "a"])
+    for row, name in enumerate(("b", None, "a")):
+        wanted = logits(llama, adapters, name, [5, 6, 7])
+        np.testing.assert_allclose(out.logits[row, 0], wanted, atol=1e-4)
+    out = application.forward(np.array([[9]]), seq_ids=np.array([2]))
+    np.testing.assert_allclose(
+        out.logits[0, 0], logits(llama, adapters, "a", [5, 6, 7, 9]), atol=1e-4
+    )
 
 
 def test_generate_takes_adapter_ids(llama: Checkpoint, adapters: dict[str, Any], application: Any):
