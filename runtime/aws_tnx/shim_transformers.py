@@ -25,7 +25,7 @@ def take_older_names() -> None:
     """Take the names away again."""
     kind = _neox()
     for name in _NEOX:
-        if kind is not None and isinstance(vars(kind).get(name), _Parameter):
+        if isinstance(getattr(kind, name, None), _Parameter):
             delattr(kind, name)
 
 

@@ -26,13 +26,16 @@ def opened(llama: Checkpoint, mode: bool, **options: Any) -> Any:
     return open_application(llama.path, **given)
 
 
+def adapter(model: Any) -> Any:
+    return HuggingFaceGenerationAdapter(model)
+
+
 def generated(model: Any, **options: Any) -> list[list[int]]:
     """Tokens of three padded prompts; the same random numbers each time."""
     torch.manual_seed(4)
     given = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
-    adapter: Any = HuggingFaceGenerationAdapter(model)
     mask = (IDS != 0).long()
-    return adapter.generate(IDS, attention_mask=mask, **{**given, **options}).tolist()
+    return adapter(model).generate(IDS, attention_mask=mask, **{**given, **options}).tolist()
 
 
 @pytest.mark.parametrize(
@@ -103,22 +106,17 @@ def test_a_step_that_no_row_needs_takes_no_blocks(llama: Checkpoint):
     blocks = {"is_block_kv_layout": True, "pa_block_size": 4, "pa_num_blocks": 6, "batch_size": 3}
     ids = torch.tensor([[5, 6, 7, 8], [9, 10, 11, 12], [13, 14, 15, 16]])
     given: dict[str, Any] = {"attention_mask": torch.ones_like(ids), "pad_token_id": 0}
-    on, off = (
-        HuggingFaceGenerationAdapter(opened(llama, mode, **blocks)) for mode in (True, False)
-    )
+    on, off = [adapter(opened(llama, mode, **blocks)) for mode in (True, False)]
     ends = off.generate(ids, max_new_tokens=5, eos_token_id=None, **given)[:, -1].tolist()
-    answers = [
-        each.generate(ids, max_new_tokens=12, eos_token_id=ends, **given) for each in (on, off)
-    ]
-    assert answers[0].tolist() == answers[1].tolist()
+    made = [x.generate(ids, max_new_tokens=12, eos_token_id=ends, **given) for x in (on, off)]
+    assert made[0].tolist() == made[1].tolist()
 
 
 def test_what_the_host_reads_waits(llama: Checkpoint, capsys: pytest.CaptureFixture[str]):
     """Logits beside the tokens are read at every step, which the application notes."""
     model = opened(llama, True, output_logits=True)
     torch.manual_seed(0)
-    adapter: Any = HuggingFaceGenerationAdapter(model)
-    made = adapter.generate(
+    made = adapter(model).generate(
         IDS[:1],
         attention_mask=torch.ones_like(IDS[:1]),
         max_new_tokens=3,
