@@ -298,7 +298,7 @@ def _sum(
     named = _named_ranges(ranges)
     if index:
         # A part of the body, so that variables in it are renamed with those of the body.
-        body = e.terms.node("fn", "place", None, EMPTY, body, *index)
+        body = e.terms.node("fn", "at place", None, EMPTY, body, *index)
     made = in_order(e.terms, kind, op.results[0].dtype, order, named, body)
     return _made(e, op, made)
 

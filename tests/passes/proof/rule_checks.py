@@ -116,6 +116,8 @@ class TermValues:
             return np.array([values[0]], kinds[source]).view(kinds[target])[part].item()
         if name in ("float", "convert"):
             return float(values[0])
+        if name == "at place":
+            return values[0]
         if name == "compare":
             equal = isinstance(how, Attrs) and how.text("direction") == "EQ"
             return values[0] == values[1] if equal else values[0] < values[1]
