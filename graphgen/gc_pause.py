@@ -10,6 +10,9 @@ from contextlib import contextmanager
 # with one. Python's own rule, a quarter of all older objects, does not see them.
 MOST_KEPT = 1_000_000
 _kept = 0
+# Whether the application had frozen objects at the first pause: they stay frozen. Asked once, since
+# each answer counts them.
+_has_frozen: bool | None = None
 
 
 @contextmanager
@@ -40,9 +43,11 @@ def _collect_kept() -> None:
 
 
 def _keep() -> None:
-    """Move all young objects to the oldest generation, but for an application's frozen ones."""
-    global _kept
-    if not gc.get_freeze_count():
+    """Move all young objects to the oldest generation; not where an application froze others."""
+    global _kept, _has_frozen
+    if _has_frozen is None:
+        _has_frozen = gc.get_freeze_count() > 0
+    if not _has_frozen:
         _kept += gc.get_count()[0]
         gc.freeze()
         gc.unfreeze()
