@@ -300,6 +300,9 @@ f32[2,4]
                 # Over all ranks, whatever their axes.
                 made.append((name, every))
                 continue
+            if text == TP and SLOTS in axes and name.rpartition(":")[2] == SEQUENCE:
+                # Flash decoding has no such axis: tokens lie over both of its axes.
+                text = every
             # A layout of an input that is called like an axis leaves the rule for the axis.
             made = [
                 rule for rule in made if rule[0] != name or is_layout(rule[1]) != is_layout(text)

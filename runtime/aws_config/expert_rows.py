@@ -10,6 +10,7 @@ from graphgen.runtime.aws_config.attribute import (
     REQUIRED,
     Attribute,
     CompileRequest,
+    Derived,
     DescribesModel,
     NoEffect,
     PartOf,
@@ -83,6 +84,12 @@ _MLP = (
 )
 
 
+def _sharers(values: Values) -> object:
+    """Ranks that share an expert; 1 without groups that have experts of their own."""
+    ranks, groups = (cast(int, values[name]) for name in ("tp_degree", "moe_ep_degree"))
+    return max(ranks // groups, 1) if groups > 1 else 1
+
+
 def _groups(request: CompileRequest, phase: str) -> int:
     """Groups of ranks with experts of their own, in the phase ``cte`` or ``tkg``."""
     hybrid = cast("Values | None", request["hybrid_sharding_config"])
@@ -141,7 +148,7 @@ EXPERTS = owned_by(
     Attribute(
         "moe_tp_degree",
         COUNT,
-        1,
+        Derived("1, or tp_degree over a moe_ep_degree above 1", _sharers),
         "ranks that share an expert; 1 without moe_ep_degree for all",
         PartOf("moe_ep_degree"),
         source="M20",

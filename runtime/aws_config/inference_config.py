@@ -185,22 +185,19 @@ class InferenceConfig:
 
     def _family_defaults(self) -> Mapping[str, object]:
         """All attributes of the model's family, with its defaults for those not set."""
-        family = known_family(vars(self).get("model_type"))
-        if family is None:
-            return {}
-        try:
-            return family.read(self.to_hf()).to_hf()
-        except GraphgenError:
-            return {}
+        return _read_by_family(self.to_hf())
 
     def to_hf(self) -> dict[str, object]:
         """The model's attributes as a ``config.json``."""
-        hidden = (*_OWN, *self.only_for_code)
-        return {
-            name: _plain_value(value)
-            for name, value in vars(self).items()
-            if not name.startswith("_") and name not in hidden
+        hidden = (*_OWN, *self.only_for_code, "_frozen_by")
+        values = {
+            name: _plain_value(value) for name, value in vars(self).items() if name not in hidden
         }
+        private = {name for name in values if name.startswith("_")}
+        if private:
+            # Most are transformers' own; a family reads some, as OPT _remove_final_layer_norm.
+            private -= _read_by_family(values).keys()
+        return {name: value for name, value in values.items() if name not in private}
 
     def save(self, model_path: str | Path) -> None:
         """Write ``neuron_config.json`` in the folder ``model_path``, which is made if missing."""
@@ -275,17 +272,27 @@ class InferenceConfig:
         return self._plain_values() == other._plain_values()
 
     def _plain_values(self) -> dict[str, object]:
-        """All attributes, the model's in the form that a file gives back."""
-        return {
-            name: value if name in _OWN else _plain_value(value)
-            for name, value in vars(self).items()
-            if name != "_frozen_by"
-        }
+        """All attributes, the model's in the form that a file gives back.
+
+        Not private ones that no file has: a configuration is the one that is read from its file.
+        """
+        own = {name: value for name, value in vars(self).items() if name in _OWN}
+        derived = {n: _plain_value(v) for n, v in vars(self).items() if n in self.only_for_code}
+        return {**self.to_hf(), **derived, **own}
 
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.neuron_config!r}, {self.to_hf()!r})"
+
+
+def _read_by_family(values: Mapping[str, object]) -> Mapping[str, object]:
+    """All attributes that the model's family reads; none where it does not take the values."""
+    family = known_family(values.get("model_type"))
+    try:
+        return {} if family is None else family.read(values).to_hf()
+    except GraphgenError:
+        return {}
 
 
 def _plain_value(value: object) -> object:

@@ -80,6 +80,20 @@ def test_ranks_compute_what_one_does(family: str, tp: int):
     assert collectives(module.function("prefill.b3.s8"))["reduce_scatter 3"] > 2
 
 
+@pytest.mark.parametrize("tp", [4, 8])
+def test_tokens_lie_over_both_axes_of_flash_decoding(tp: int):
+    module = build(known_shape("llama-3.1-8b"), dtype("f32"), mini=True)
+    config = CompileConfig(
+        batch=(2,), context=(8,), tokens=(16,), tp=tp, rules=RULES, flash_decoding=True
+    )
+    passes = default(config)
+    verdicts = validate(module, passes, workload_for(module, passes, seed=tp))
+    assert [verdict.pass_text for verdict in verdicts if not verdict.ok] == []
+    run_pipeline(module, passes)
+    assert [*module.mesh] == ["kv", "slots"]
+    assert collectives(program(module, "prefill"))["reduce_scatter 3"] > 2
+
+
 @pytest.mark.parametrize(
     ("rule", "text", "help_text"),
     [

@@ -17,6 +17,7 @@ from graphgen.runtime.aws_config.compile_settings import (
     kernel_notes,
     sampling_defaults,
 )
+from graphgen.runtime.aws_config.config_json import config_json, read_config
 from graphgen.runtime.aws_config.expert_config import MoENeuronConfig
 from graphgen.runtime.aws_config.neuron_config import NeuronConfig, OnDeviceSamplingConfig
 from graphgen.runtime.aws_config.strict_config import StrictConfig, config_class
@@ -42,6 +43,15 @@ def test_degrees_of_experts(degrees: dict[str, int]):
     # As configurations are saved that have no degrees of experts' own.
     plain = MoENeuronConfig(tp_degree=4, moe_ep_degree=1, moe_tp_degree=1)
     assert compile_settings(plain).moe_ep_degree == 1
+
+
+def test_degrees_of_experts_are_read_back_from_their_file():
+    written = config_json(MoENeuronConfig(tp_degree=4, moe_ep_degree=2))
+    assert written["moe_tp_degree"] == 2
+    read = read_config(MoENeuronConfig, written)
+    assert compile_settings(read).moe_ep_degree == 2
+    read.moe_ep_degree = 4
+    assert read.value("moe_tp_degree") == 1
 
 
 def test_tokens_that_a_step_verifies():

@@ -236,6 +236,16 @@ def test_attributes_of_the_model_survive_their_file(name: str):
     assert name != "attribute_map" or read.width == 32
 
 
+def test_of_private_attributes_a_file_has_those_that_the_family_reads():
+    config = InferenceConfig(
+        NeuronConfig(), model_type="opt", _remove_final_layer_norm=True, _name_or_path="a/folder"
+    )
+    read = InferenceConfig.from_json_string(config.to_json_string())
+    assert config == read
+    assert read.to_hf() == {"model_type": "opt", "_remove_final_layer_norm": True}
+    assert not InferenceConfig(NeuronConfig(), _name_or_path="a/folder").to_hf()
+
+
 def test_an_attribute_that_a_file_cannot_hold_is_named():
     made = InferenceConfig(NeuronConfig(), **SIZES, hook=object())
     with pytest.raises(GraphgenError, match="the attribute hook is a object, which") as caught:
