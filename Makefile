@@ -65,11 +65,12 @@ slow: $(DEV_STAMP) $(MODEL_STAMP) ## run the tests that take long
 exhaustive: $(DEV_STAMP) $(MODEL_STAMP) ## run the cases that the tests above leave out, for hours
 	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m exhaustive
 
-matrix: $(DEV_STAMP) ## compile combinations of three features, prove those of two, run families on IREE; goes on where it was stopped
+matrix: $(DEV_STAMP) ## compile combinations of three features, prove those of two, run families on IREE, applications of random configurations; goes on where it was stopped
 	$(BIN)/python -m tests.matrix
 	$(BIN)/python -m tests.matrix.proofs
 	$(BIN)/python -m tests.matrix.proofs --strength 2
 	$(BIN)/python -m tests.matrix.iree
+	$(BIN)/python -m tests.matrix.applications
 
 mutants: $(DEV_STAMP) $(MODEL_STAMP) ## run the tests on random small faults; goes on where it was stopped
 	$(BIN)/python -m tests.mutants

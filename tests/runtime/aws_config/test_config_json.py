@@ -257,13 +257,26 @@ def configurations(draw: st.DrawFn) -> StrictConfig:
     return config_class(owner).inspect(values)[0]
 
 
-@settings(max_examples=120, deadline=None)
-@given(configurations())
-def test_any_configuration_survives_its_json(config: StrictConfig):
+def survives_json(config: StrictConfig) -> None:
+    """Write a configuration, read it, compare both and write it again."""
     written = json.dumps(config_json(config), sort_keys=True)
     read, _ = inspect_config(type(config), json.loads(written))
     assert read == config
     assert json.dumps(config_json(read), sort_keys=True) == written
+
+
+@settings(max_examples=120, deadline=None)
+@given(configurations())
+def test_any_configuration_survives_its_json(config: StrictConfig):
+    survives_json(config)
+
+
+@pytest.mark.slow
+@settings(max_examples=500, deadline=None, derandomize=True)
+@given(configurations())
+def test_five_hundred_configurations_survive_their_json(config: StrictConfig):
+    """The same ones each time."""
+    survives_json(config)
 
 
 def test_the_samples_reach_most_attributes():
