@@ -488,7 +488,7 @@ ALONE: list[Row] = [
         rounding=1e-6,
     ),
 ]
-FAULTS = [
+FAULTS: list[Row] = [
     *CONTEXT,
     *TYPES,
     *OVERFLOW,

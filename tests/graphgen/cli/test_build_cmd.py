@@ -9,7 +9,7 @@ import pytest
 
 from graphgen.ir import Module, Role
 from graphgen.ir import dtype as element
-from graphgen.models import SHAPES, build, known_shape
+from graphgen.models import build, known_shape
 from graphgen.ops import verify
 from graphgen.text import parse, print_module
 from tests.graphgen.cli.conftest import done, error, facts
@@ -121,7 +121,7 @@ def test_unknown_name():
         "  help: did you mean llama-3.1-8b or llama-3.1-70b? (or smollm2, ORGANIZATION/NAME of the "
         "hub, or a path: a checkpoint folder, a config.json, a .gguf file)\n"
     )
-    assert all(name in error("build", "nothing-like-it") for name in SHAPES)
+    assert "graphgen models lists the known names" in error("build", "nothing-like-it")
 
 
 @pytest.mark.parametrize(
