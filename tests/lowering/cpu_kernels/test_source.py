@@ -108,7 +108,7 @@ def test_the_program_sees_a_wrong_kernel(tmp_path: Path, monkeypatch: pytest.Mon
     for file in (program, sources / "dispatch.cc"):
         file.write_text(file.read_text().replace("__x86_64__", "GRAPHGEN_NOT_HERE"))
     monkeypatch.setattr(build_kernels, "FOLDER", sources)
-    monkeypatch.setattr(build_kernels, "instruction_sets", lambda: {"baseline": ()})
+    monkeypatch.setattr(build_kernels, "instruction_sets", lambda _: {"baseline": ()})
     monkeypatch.setattr("tests.lowering.cpu_kernels.test_source.PROGRAM", program)
     ran = subprocess.run(
         [str(built(cxx, (), tmp_path)), "20"], capture_output=True, text=True, check=False
