@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from docs.source.markdown_table import markdown_table
 from graphgen.runtime.aws_config.attribute import Attribute, effect_text
 from graphgen.runtime.aws_config.attribute_table import ATTRIBUTES, BASES, owners
 from graphgen.runtime.aws_config.combination_rules import NOTES, RULES
@@ -97,7 +97,7 @@ def _class(owner: str) -> str:
         [f"`{row.name}`", _values(row), _default(row), row.doc, *_effects(row)] for row in rows
     ]
     heads = ["attribute", "values", "default", "meaning", "on the CPU", "on Neuron targets"]
-    return f"## {owner}\n\n{base}{_table(heads, cells)}"
+    return f"## {owner}\n\n{base}{markdown_table(heads, cells)}"
 
 
 def _values(row: Attribute) -> str:
@@ -119,7 +119,7 @@ def _effects(row: Attribute) -> list[str]:
 def _rules() -> str:
     """Impossible combinations."""
     cells = [[f"`{rule.owner}`", rule.rule, rule.remedy] for rule in RULES]
-    return f"## Impossible combinations\n\n{_table(['class', 'rule', 'remedy'], cells)}"
+    return f"## Impossible combinations\n\n{markdown_table(['class', 'rule', 'remedy'], cells)}"
 
 
 def _notes() -> str:
@@ -127,14 +127,14 @@ def _notes() -> str:
     cells = [[f"`{note.owner}.{note.attributes[0]}`", note.rule] for note in NOTES]
     return (
         "## Attributes without effect in some configurations\n\n"
-        "They are accepted with a note.\n\n" + _table(["attribute", "where"], cells)
+        "They are accepted with a note.\n\n" + markdown_table(["attribute", "where"], cells)
     )
 
 
 def _decisions() -> str:
     """The defaults and meanings that the documents contradict each other in."""
     cells = [[f"`{row.owner}.{row.name}`", row.decision] for row in ATTRIBUTES if row.decision]
-    return "## Contradictions in AWS's documents\n\n" + _table(
+    return "## Contradictions in AWS's documents\n\n" + markdown_table(
         ["attribute", "decision and reason"], cells
     )
 
@@ -146,14 +146,8 @@ def _variables() -> str:
         "## Environment variables\n\n"
         "`NEURON_LOGICAL_NC_CONFIG` replaces `logical_nc_config`, as in AWS's library, with a\n"
         "note where both are given. It is read when a configuration is made.\n\n"
-        + _table(["variable", "AWS's meaning", "effect here"], cells)
+        + markdown_table(["variable", "AWS's meaning", "effect here"], cells)
     )
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of Markdown."""
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |\n" for line in lines)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from docs.source.markdown_table import markdown_table
+
 HERE = Path(__file__).resolve().parent
 STATUSES = ("works", "noted", "refused", "not applicable")
 # Short names of the documents, and their titles.
@@ -89,7 +91,7 @@ def page() -> str:
             [str(row.line), row.item, _status(row), " ".join(map(_test, row.tests))]
             for row in of_document
         ]
-        table = _table(["line", "item", "status", "tests"], cells)
+        table = markdown_table(["line", "item", "status", "tests"], cells)
         parts.append(f"## {name[0].upper()}{name[1:]}\n\n{title}.\n\n{table}")
     return "\n".join(parts)
 
@@ -103,7 +105,7 @@ def _counts(rows: Sequence[Item]) -> str:
         cells.append([name, *map(str, found), str(sum(found))])
     totals = Counter(row.status for row in rows)
     cells.append(["all", *(str(totals[status]) for status in STATUSES), str(len(rows))])
-    return _table(["document", *STATUSES, "items"], cells)
+    return markdown_table(["document", *STATUSES, "items"], cells)
 
 
 def _status(row: Item) -> str:
@@ -113,12 +115,6 @@ def _status(row: Item) -> str:
 def _test(path: str) -> str:
     """A test without the folder that all are in."""
     return f"`{path.removeprefix('tests/')}`"
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of Markdown."""
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |\n" for line in lines)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from docs.source.markdown_table import markdown_table
 from graphgen.config.compile_config import CompileConfig
 from graphgen.config.fields import TypedField, fields_of
 from graphgen.config.option_groups import GROUPS
@@ -57,9 +58,7 @@ def _section(
         ]
         for item in items
     ]
-    lines = [heads, ["---"] * len(heads), *rows]
-    table = "".join(f"| {' | '.join(c.replace('|', '/') for c in line)} |\n" for line in lines)
-    return f"## {name}\n\n{table}"
+    return f"## {name}\n\n{markdown_table(heads, rows)}"
 
 
 if __name__ == "__main__":

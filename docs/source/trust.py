@@ -6,10 +6,11 @@ Its numbers are those of ``benchmarks/results``, each with the command that meas
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from docs.source.markdown_table import markdown_table
 from tests.matrix.proofs import OPEN
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,14 +41,17 @@ def _planted() -> dict[str, str]:
     last = {row["kind"]: row for row in _rows("planted")}
     total = {name: sum(row[name] for row in last.values()) for name in ("faults", "found")}
     blamed, reports = (sum(row[name] for row in last.values()) for name in ("blamed", "reports"))
-    lines = ["| kind | planted | found | rewrite named | missed |", "|---|---|---|---|---|"]
-    for kind, row in sorted(last.items()):
-        missed = ", ".join(f"`{_name(text)}`" for text in row["missed"])
-        numbers = f"{row['faults']} | {row['found']} | {row['blamed']}"
-        lines.append(f"| {kind.replace('_', ' ')} | {numbers} | {missed} |")
-    lines.append(f"| all | {total['faults']} | {total['found']} | {blamed} | |")
+    rows = [
+        [
+            kind.replace("_", " "),
+            *(str(row[name]) for name in ("faults", "found", "blamed")),
+            ", ".join(f"`{_name(text)}`" for text in row["missed"]),
+        ]
+        for kind, row in sorted(last.items())
+    ]
+    rows.append(["all", str(total["faults"]), str(total["found"]), str(blamed), ""])
     return {
-        "planted-table": "\n".join(lines),
+        "planted-table": _table(["kind", "planted", "found", "rewrite named", "missed"], rows),
         "revision": ", ".join(sorted({str(row["revision"]) for row in last.values()})),
         "planted": f"{total['found']} of {total['faults']}",
         "reports": str(reports),
@@ -62,22 +66,23 @@ def _name(text: str) -> str:
 def _mutants() -> dict[str, str]:
     """The recorded outcomes of random faults, by package."""
     rows = list(_rows("mutants"))
-    lines = ["| package | faults | killed | share |", "|---|---|---|---|"]
-    for package in ("graphgen", "passes", "lowering", "runtime"):
-        of = [row for row in rows if row["file"].startswith(f"{package}/")]
-        lines.append(f"| {package} | {_killed(of)} |")
-    lines.append(f"| all | {_killed(rows)} |")
+    packages = ("graphgen", "passes", "lowering", "runtime")
+    cells = [
+        [package, *_killed([row for row in rows if row["file"].startswith(f"{package}/")])]
+        for package in packages
+    ]
+    cells.append(["all", *_killed(rows)])
     survived = [row for row in rows if not row["killed"]]
     return {
-        "mutants-table": "\n".join(lines),
+        "mutants-table": _table(["package", "faults", "killed", "share"], cells),
         "survived": str(len(survived)),
         "unreached": str(sum(not row["reached"] for row in survived)),
     }
 
 
-def _killed(rows: list[dict[str, Any]]) -> str:
+def _killed(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     killed = sum(row["killed"] for row in rows)
-    return f"{len(rows)} | {killed} | {killed / len(rows):.0%}"
+    return [str(len(rows)), str(killed), f"{killed / len(rows):.0%}"]
 
 
 def _alarms() -> dict[str, str]:
@@ -91,10 +96,13 @@ def _alarms() -> dict[str, str]:
 
 def _open() -> str:
     """Values of options with which something is not proved yet."""
-    rows = [
-        f"| {axis} | {value} | {why} |" for axis, of in OPEN.items() for value, why in of.items()
-    ]
-    return "\n".join(["| option | value | why |", "|---|---|---|", *rows])
+    rows = [[axis, value, why] for axis, of in OPEN.items() for value, why in of.items()]
+    return _table(["option", "value", "why"], rows)
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table whose last line the text ends."""
+    return markdown_table(heads, rows).removesuffix("\n")
 
 
 if __name__ == "__main__":
