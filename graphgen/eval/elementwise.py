@@ -160,9 +160,7 @@ def _power(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     if base.dtype.kind == "c":
         return _complex_power(base, exponent).astype(x[0].dtype)
     if not is_integer(base.dtype):
-        # NumPy takes the root where one exponent 0.5 is repeated: of -0 it is -0, of -inf NaN.
-        rooted = (exponent == 0.5) & ((base == 0) | (base == -np.inf))
-        return np.power(np.where(rooted, np.abs(base), base), exponent).astype(x[0].dtype)
+        return _float_power(base, exponent).astype(x[0].dtype)
     # Squared again and again, which wraps around as multiplying does.
     out, left = np.ones_like(base), np.where(exponent < 0, 0, exponent).astype(exponent.dtype)
     factor = base.copy()
@@ -172,6 +170,20 @@ def _power(how: Arithmetic, attrs: Attrs, x: Sequence[Array]) -> Array:
     # Below the exponent 0 only 1 and -1 have a whole power; XLA makes the others 0.
     unit = np.where(base == 1, 1, np.where(base == -1, np.where(exponent & 1, -1, 1), 0))
     return np.where(exponent < 0, unit, out).astype(x[0].dtype)
+
+
+def _float_power(base: Array, exponent: Array) -> Array:
+    """Powers as C's ``pow`` has them, whatever the layout of the exponents.
+
+    NumPy takes the square, the root or the reciprocal where one exponent is repeated by a stride of
+    0, as in an array of one number: their last bits differ, and the root of -0 is -0, of -inf NaN.
+    """
+    shape = np.broadcast_shapes(base.shape, exponent.shape)
+    pairs = [np.broadcast_to(each, shape).ravel() for each in (base, exponent)]
+    if pairs[0].size == 1:
+        pairs = [np.repeat(each, 2) for each in pairs]
+    count = math.prod(shape)
+    return np.power(pairs[0], np.ascontiguousarray(pairs[1]))[:count].reshape(shape)
 
 
 def _complex_power(base: Array, exponent: Array) -> Array:
