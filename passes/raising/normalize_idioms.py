@@ -18,14 +18,20 @@ from graphgen.pattern.see_through import plain, scalar, spread
 
 @rule("power")
 def power_by_ops(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
-    """``x ** 2`` is ``x * x``, ``x ** -0.5`` is ``rsqrt(x)``, ``x ** 0.5`` is ``sqrt(x)``."""
+    """``x ** 2 = x * x``; for a sum ``s``, ``s ** -0.5 = rsqrt(s)`` and ``s ** 0.5 = sqrt(s)``.
+
+    The root of -inf is NaN and that of -0 is -0, where the power is +inf and +0: a norm's sum with
+    epsilon is neither.
+    """
     x, exponent = op.operands
     number = scalar(exponent)
     if number == 2:
         return [b.multiply(x, x)]
-    if number in (0.5, -0.5):
-        return [b.op("sqrt" if number > 0 else "rsqrt", x)]
-    return no_match("the exponent is neither 2 nor a half", exponent)
+    if number not in (0.5, -0.5):
+        return no_match("the exponent is neither 2 nor a half", exponent)
+    if plain(x).producer("add") is None:
+        return no_match("the power is not that of a sum", x)
+    return [b.op("sqrt" if number > 0 else "rsqrt", x)]
 
 
 @rule("divide")

@@ -248,3 +248,16 @@ def test_a_lookup_at_known_places_is_a_slice(name: str):
     assert ("gather" in [op.name for op in program.ops]) != is_slice
     (made,) = evaluate(program, {program.args[0].name or "": given}).values()
     np.testing.assert_array_equal(made, function(jnp.asarray(given)))
+
+
+@pytest.mark.parametrize(("exponent", "root"), [(0.5, "sqrt"), (-0.5, "rsqrt")])
+def test_a_power_of_one_half_is_a_root_of_sums_alone(exponent: float, root: str):
+    """The power of -inf is +inf, its root NaN; that of -0 has another sign."""
+
+    def powers(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        given = jnp.full(x.shape, exponent)
+        return jnp.power(x * x + 1e-5, given), jnp.power(x, given)
+
+    _, module = raised(lower(powers, zeros(3, 5)))
+    ops = Counter(op.name for function in module.functions.values() for op in function.ops)
+    assert (ops[root], ops["power"]) == (1, 1)
