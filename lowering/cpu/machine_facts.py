@@ -176,7 +176,8 @@ def machine_report() -> list[str | Table]:
         kernels.append(("artifacts", "those made with kernels unpack weights at every call: slow"))
     available, limit = instruction_set_choice()
     if available:
-        best = f"; GRAPHGEN_ISA={limit} restricts the kernels" if limit else ""
+        does = "restricts the kernels" if limit in available else "has the kernels use it"
+        best = f"; GRAPHGEN_ISA={limit} {does}" if limit else ""
         kernels.append(("available", f"{', '.join(available)}{best}"))
         uses, why = matrix_unit()
         kernels.append(("matrix unit", uses or f"vectors instead, since {why}"))

@@ -16,9 +16,6 @@ constexpr int kGroup = 8;
 // Bytes from the scales of a group to those that are asked for meanwhile.
 constexpr int64_t kScaleBytesAhead = 2048;
 
-// Reads of a weight tile and of a row of x, by element type. A step is one depth of f32 and f16,
-// two of bf16. Add takes a step of x with sixteen columns, AddSteps sixteen steps with as many of w
-// that lie side by side.
 #if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
 // The products of pairs of bf16, added to a sum.
 inline Floats AddPairs(Floats sum, Words a, Words b) {
@@ -28,6 +25,9 @@ inline Floats AddPairs(Floats sum, Words a, Words b) {
 }
 #endif
 
+// Reads of a weight tile and of a row of x, by element type. A step is one depth of f32 and f16,
+// two of bf16. Add takes a step of x with sixteen columns, AddSteps sixteen steps with as many of w
+// that lie side by side.
 struct Bf16Steps {
   using X = uint32_t;
   using Sum = Floats;

@@ -211,7 +211,8 @@ const char* InstructionSets() {
 const char* UseInstructionSet(const char* name) {
   if (std::string(name) == Emulated().name) restricted.store(&Emulated(), std::memory_order_release);
 #if defined(__x86_64__)
-  if (std::string(name) == "amx" && WhyNoMatrixUnit().empty()) {
+  const bool beside = std::string(Variants().front().name) == "avx512_bf16";
+  if (std::string(name) == "amx" && beside && WhyNoMatrixUnit().empty()) {
     restricted.store(&WithAmx(), std::memory_order_release);
   }
 #endif

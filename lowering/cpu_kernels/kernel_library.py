@@ -24,10 +24,11 @@ BUILD: Final = "graphgen doctor --build-kernels"
 
 # Set to leave the kernels out, as on a machine without a compiler.
 DISABLE: Final = "GRAPHGEN_NO_KERNELS"
-# Names the best instruction set that the kernels may use; the CPU's best without it.
+# Names the instruction set that the kernels use; the CPU's best, without AMX, if it is not set.
 RESTRICT: Final = "GRAPHGEN_ISA"
-# The matrix unit of x86-64, as that names it.
+# The matrix unit of x86-64, as that names it, and the vectors that do the rest.
 AMX: Final = "amx"
+AMX_VECTORS: Final = "avx512_bf16"
 # Custom call -> symbol of its handler.
 HANDLERS: Final = {
     "graphgen.adapted_linear": "graphgen_adapted_linear",
@@ -82,12 +83,11 @@ def kernel_library() -> KernelLibrary:
         library = ctypes.CDLL(str(LIBRARY))
         found = {target: getattr(library, symbol) for target, symbol in HANDLERS.items()}
         available = tuple(_text(library, "graphgen_instruction_sets").split())
-        machine = _text(library, "graphgen_why_machine_has_no_matrix_unit")
-        why = _text(library, "graphgen_why_no_matrix_unit") if limit == AMX else machine
+        why = _why_no_amx(library, limit, available)
     except (OSError, AttributeError) as error:
         return _without(f"{LIBRARY.name} cannot be loaded: {error}")
     named = () if why else (AMX,)
-    limit = _limit((*available, *named), "of this CPU", EMULATED)
+    limit = _limit((*named, *available), "of this CPU", EMULATED)
     if named and limit != AMX:
         why = f"it has not been tried yet: {RESTRICT}={AMX} has the kernels use it"
     used = _text(library, "graphgen_use_instruction_set", (limit or available[0]).encode())
@@ -97,6 +97,27 @@ def kernel_library() -> KernelLibrary:
         jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(handler), platform="cpu")
     key = f"{_text(library, 'graphgen_sources')}-{used}"
     return KernelLibrary(frozenset(HANDLERS), used, "", key, available, why)
+
+
+def _why_no_amx(library: ctypes.CDLL, limit: str, available: tuple[str, ...]) -> str:
+    """Why AMX cannot be used; empty if it can. The system is asked only if ``limit`` names it.
+
+    Raises:
+        GraphgenError: GG0705 if ``limit`` names it and it cannot be used.
+    """
+    why = _text(library, "graphgen_why_machine_has_no_matrix_unit")
+    if not why and AMX_VECTORS not in available:
+        why = f"this CPU has no {AMX_VECTORS} beside it"
+    if limit != AMX:
+        return why
+    why = why or _text(library, "graphgen_why_no_matrix_unit")
+    if why:
+        raise GraphgenError(
+            "GG0705",
+            f"{RESTRICT}={AMX} cannot be had: {why}",
+            help=f"choose one of {', '.join(available)}, or leave {RESTRICT} out for the best one",
+        )
+    return ""
 
 
 def _limit(names: tuple[str, ...], whose: str, *others: str) -> str:

@@ -98,8 +98,9 @@ const char* InstructionSet();
 // The instruction sets that both this build and the CPU have, the best first, with spaces between.
 const char* InstructionSets();
 
-// Has every kernel use an instruction set of InstructionSets(), or "amx_emulated", which computes what
-// "amx" does, slowly. Returns the one that is used, which is another where the name is neither.
+// Has every kernel use an instruction set of InstructionSets(), "amx" where the CPU and the system have
+// it, or "amx_emulated", which computes the same slowly. Returns the one that is used, which is another
+// where the name is none of these.
 const char* UseInstructionSet(const char* name);
 
 }  // namespace graphgen
