@@ -300,8 +300,8 @@ f32[2,4]
                 # Over all ranks, whatever their axes.
                 made.append((name, every))
                 continue
-            if text == TP and SLOTS in axes and name.rpartition(":")[2] == SEQUENCE:
-                # Flash decoding has no such axis: tokens lie over both of its axes.
+            if text == TP and TP not in axes:
+                # A mesh of several factors, as of flash decoding, has no axis of this name.
                 text = every
             # A layout of an input that is called like an axis leaves the rule for the axis.
             made = [

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module, dtype
+from graphgen.ir.clone import clone_module
 from graphgen.models import build, known_shape
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.pipelines import default
 from graphgen.passes.validate.validate import validate
 from graphgen.passes.workload.make_workload import workload_for
+from graphgen.text import print_module
 from tests.matrix.axes import AXES, config_of
 
 RULES = ("prefill:sequence:tp",)
@@ -92,6 +95,15 @@ def test_tokens_lie_over_both_axes_of_flash_decoding(tp: int):
     run_pipeline(module, passes)
     assert [*module.mesh] == ["kv", "slots"]
     assert collectives(program(module, "prefill"))["reduce_scatter 3"] > 2
+
+
+def test_a_rule_over_all_ranks_has_both_axes_of_flash_decoding():
+    module = build(known_shape("llama-3.1-8b"), dtype("f32"), mini=True)
+    given = CompileConfig(batch=(2,), context=(8,), tokens=(16,), tp=4, flash_decoding=True)
+    texts = [clone_module(module) for _ in range(2)]
+    for text, rules in zip(texts, ((), ("intermediate:tp", "vocab:tp")), strict=True):
+        run_pipeline(text, default(replace(given, rules=rules)))
+    assert print_module(texts[0]) == print_module(texts[1])
 
 
 @pytest.mark.parametrize(
