@@ -1,41 +1,47 @@
 """Attributes of transformers' configurations under the names they had for transformers-neuronx.
 
-transformers 5 keeps GPT-NeoX's rotary share and base in ``rope_parameters``; the library reads
-``rotary_pct`` and ``rotary_emb_base``.
+transformers 5 keeps the base and share of rotary embeddings in ``rope_parameters``. The library
+reads them from attributes, and takes 10,000 where a Llama configuration has no ``rope_theta``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any, Final
 
-# Older name -> key of rope_parameters.
-_NEOX: Final = {"rotary_pct": "partial_rotary_factor", "rotary_emb_base": "rope_theta"}
+# Class of transformers -> older name -> key of rope_parameters.
+_OLDER: Final = {
+    "GPTNeoXConfig": {"rotary_pct": "partial_rotary_factor", "rotary_emb_base": "rope_theta"},
+    "LlamaConfig": {"rope_theta": "rope_theta"},
+    "MistralConfig": {"rope_theta": "rope_theta"},
+    "MixtralConfig": {"rope_theta": "rope_theta"},
+}
 
 
 def give_older_names() -> None:
     """Let configurations answer to the older names, where transformers has dropped them."""
-    kind = _neox()
-    for name, key in _NEOX.items():
-        if kind is not None and not hasattr(kind(), name):
+    for kind, name, key in _names():
+        if not hasattr(kind(), name):
             setattr(kind, name, _Parameter(key))
 
 
 def take_older_names() -> None:
     """Take the names away again."""
-    kind = _neox()
-    for name in _NEOX:
+    for kind, name, _ in _names():
         if isinstance(getattr(kind, name, None), _Parameter):
             delattr(kind, name)
 
 
-def _neox() -> Any:
-    """transformers' class, or ``None`` without transformers."""
+def _names() -> Iterator[tuple[Any, str, str]]:
+    """Each class with its older names and their keys; none without transformers."""
     if find_spec("transformers") is None:
-        return None
-    from transformers import GPTNeoXConfig
+        return
+    import transformers
 
-    return GPTNeoXConfig
+    for kind, names in _OLDER.items():
+        for name, key in names.items():
+            yield getattr(transformers, kind), name, key
 
 
 class _Parameter:
@@ -45,7 +51,13 @@ class _Parameter:
         self.key = key
 
     def __get__(self, config: Any, kind: type | None = None) -> Any:
-        return self if config is None else config.rope_parameters[self.key]
+        if config is None:
+            return self
+        entries = vars(config).get("rope_parameters") or {}
+        if self.key not in entries:
+            raise AttributeError(f"rope_parameters has no {self.key}")
+        return entries[self.key]
 
     def __set__(self, config: Any, value: object) -> None:
-        config.rope_parameters[self.key] = value
+        entries = vars(config).get("rope_parameters") or {}
+        config.rope_parameters = {**entries, self.key: value}

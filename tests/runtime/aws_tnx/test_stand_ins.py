@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime import aws_tnx as stand_ins
@@ -320,6 +321,19 @@ def test_kernels_that_are_not_one_published_call_are_refused():
             loaded(body)
     with pytest.raises(GraphgenError, match="cumsum is called outside of a program"):
         cumsum(None, None)
+
+
+@pytest.mark.parametrize("name", ["LlamaConfig", "MistralConfig", "MixtralConfig"])
+def test_the_base_of_rotary_embeddings_is_the_models(name: str):
+    """The library takes 10,000 where a configuration has no rope_theta."""
+    kind: Any = getattr(transformers, name)
+    before = hasattr(kind(), "rope_theta")
+    stand_ins.install()
+    try:
+        assert kind(rope_parameters={"rope_type": "default", "rope_theta": 5e5}).rope_theta == 5e5
+    finally:
+        stand_ins.uninstall()
+    assert hasattr(kind(), "rope_theta") == before
 
 
 def test_gpt_neox_has_the_names_that_the_library_reads():
