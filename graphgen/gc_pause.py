@@ -10,9 +10,9 @@ from contextlib import contextmanager
 # with one. Python's own rule, a quarter of all older objects, does not see them.
 MOST_KEPT = 1_000_000
 _kept = 0
-# Whether the application had frozen objects at the first pause: they stay frozen. Asked once, since
-# each answer counts them.
-_has_frozen: bool | None = None
+# Whether the application has frozen objects, which stay frozen. Not asked again once it has: the
+# answer counts them.
+_has_frozen = False
 
 
 @contextmanager
@@ -45,8 +45,7 @@ def _collect_kept() -> None:
 def _keep() -> None:
     """Move all young objects to the oldest generation; not where an application froze others."""
     global _kept, _has_frozen
-    if _has_frozen is None:
-        _has_frozen = gc.get_freeze_count() > 0
+    _has_frozen = _has_frozen or gc.get_freeze_count() > 0
     if not _has_frozen:
         _kept += gc.get_count()[0]
         gc.freeze()

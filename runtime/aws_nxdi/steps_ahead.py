@@ -89,7 +89,10 @@ class StepsAhead:
     def end(self, lengths: Ints) -> None:
         """Forget a step that no row needs; rows hold ``lengths`` tokens, s32 [B]."""
         self.next = None
-        self.model.running().session.lengths[: len(lengths)] = lengths
+        session = self.model.running().session
+        kept = session.lengths.copy()
+        kept[: len(lengths)] = lengths
+        session.take_back(kept)
 
     def _start(self, tokens: Ints, positions: Ints, after: PendingStep | None) -> PendingStep:
         session, rows = self.model.running().session, len(tokens)
@@ -115,7 +118,9 @@ def steps_ahead(model: object, sampling_params: object) -> Generator[StepsAhead 
     session = ahead.running().session
     try:
         check_async(session)
-    except GraphgenError:
+    except GraphgenError as error:
+        if error.code != "GG0705":
+            raise
         yield None
         return
     ahead.starts_ahead = True

@@ -90,7 +90,7 @@ class Speculator(SpeculativeLoop):
             :mod:`~graphgen.runtime.speculation.adaptive_length` says.
 
     Attributes:
-        counts: since the speculator was made; the places of a path, not of the nodes of a tree.
+        counts: since the speculator was made; a tree counts by its depth, not by its nodes.
         chooser: of an adaptive speculator that has begun; else ``None``.
 
     Raises:
@@ -211,7 +211,7 @@ class Speculator(SpeculativeLoop):
         rows: Sequence[SpeculativeRow],
         proposals: Sequence[Proposal],
     ) -> Sequence[Proposal]:
-        """As much of the proposals as the cache has slots for: all tokens that rows want.
+        """All of the proposals: lines have the tokens that rows want, for which there are slots.
 
         Raises:
             GraphgenError: GG0705 for a tree.
@@ -239,8 +239,8 @@ class Speculator(SpeculativeLoop):
 
 
 def lines_only(proposals: Iterable[Proposal]) -> None:
-    """Refuse trees (GG0705): a line's programs have no mask of ancestors."""
-    if any(proposal.parents is not None for proposal in proposals):
+    """Refuse trees with several paths (GG0705): a line's programs have no mask of ancestors."""
+    if any(list(proposal.edges) != [*range(len(proposal.tokens))] for proposal in proposals):
         raise GraphgenError(
             "GG0705",
             "a proposer of trees cannot propose lines",

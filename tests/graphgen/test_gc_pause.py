@@ -33,12 +33,30 @@ for _ in range(100):
 print(Cyclic.count)
 """
 
+# Objects that are frozen after the first pause.
+FROZEN = """
+import gc
+from graphgen.gc_pause import paused_collector
+
+with paused_collector():
+    pass
+gc.freeze()
+frozen = gc.get_freeze_count()
+with paused_collector():
+    pass
+assert gc.get_freeze_count() == frozen > 0
+"""
+
 
 def test_garbage_of_many_pauses_is_collected():
     made = subprocess.run(
         [sys.executable, "-c", MANY_PAUSES], capture_output=True, text=True, check=True
     )
     assert int(made.stdout) <= 6_000
+
+
+def test_objects_that_an_application_froze_stay_frozen():
+    subprocess.run([sys.executable, "-c", FROZEN], check=True)
 
 
 def test_the_collector_runs_again_after_an_error():
