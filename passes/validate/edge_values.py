@@ -17,7 +17,7 @@ import numpy as np
 from graphgen.eval import COMPOSITES, Array, numpy_dtype
 from graphgen.ir import DType, Function, Literal, TensorType, Value
 from graphgen.passes.proof.integers import range_of
-from graphgen.passes.validate.intervals import Interval
+from graphgen.passes.validate.intervals import Interval, numbers_inside
 
 _SUMS = ("dot_general", "convolution")
 # Draws of a window that is not elementwise, at most: of its integers, and of its floats.
@@ -145,11 +145,9 @@ def edges_of(type_: TensorType, words: Words, within: Interval) -> Array:
         found = float_edges(dtype)
         found += _of_type([x for word in words.floats for x in _near(word)], dtype)
         found += _ties(dtype)
-        low, high = float(within.low), float(within.high)
-        inside = [x for x in found if (within.nan if x != x else low <= x <= high)]
-        if not math.copysign(1, low) < 0 and low == 0:
-            inside = [x for x in inside if x or math.copysign(1, x) > 0]
-        return np.asarray(inside or [max(low, min(high, 0.0))]).astype(kind)
+        inside = numbers_inside(np.asarray(found, np.float64), within)
+        some = [max(float(within.low), min(float(within.high), 0.0))]
+        return (inside if len(inside) else np.asarray(some)).astype(kind)
     inside = [n for n in integer_edges(dtype, words.integers) if within.low <= n <= within.high]
     return np.array(inside or [int(within.low)], dtype=object).astype(kind)
 

@@ -11,8 +11,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from graphgen.composites import DECOMPOSITIONS, decompose
 from graphgen.errors import GraphgenError
+from graphgen.eval import Array
 from graphgen.ir import Dim, DType, Function, Op, Value
 from graphgen.ir.dims import bind
 from graphgen.ops import OPS
@@ -62,6 +65,17 @@ class Interval:
     def finite(self) -> bool:
         """True if neither infinities nor NaN occur."""
         return not self.nan and math.isfinite(self.low) and math.isfinite(self.high)
+
+
+def numbers_inside(found: Array, within: Interval) -> Array:
+    """The integers or floats [n] that are in an interval."""
+    if found.dtype.kind in "iu":
+        return found[(found >= within.low) & (found <= within.high)]
+    wide = found.astype(np.float64)
+    kept = np.where(np.isnan(wide), within.nan, (wide >= within.low) & (wide <= within.high))
+    if within.low == 0 and not np.signbit(within.low):
+        kept &= ~((wide == 0) & np.signbit(wide))
+    return found[kept]
 
 
 def every_number(dtype: DType) -> Interval:

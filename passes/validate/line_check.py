@@ -99,29 +99,26 @@ def line_of(window: Function, edges: Mapping[str, Array], seed: int) -> dict[str
 def drawn_line(
     edges: Mapping[str, Array], numbers: Mapping[str, Array], seed: int
 ) -> dict[str, Array]:
-    """An array for each argument: drawn numbers, each in turn beside edges and drawn ones.
+    """An array for each argument: drawn numbers beside edges and drawn ones of the others.
 
     Args:
         edges: of each argument.
-        numbers: of the same arguments; an argument may have none.
+        numbers: of the same arguments; an argument may have none. All numbers of a single argument
+            are in the array.
         seed: of which meet.
     """
-    count = max(DRAWN, *(len(one) for one in numbers.values())) if len(numbers) == 1 else DRAWN
+    if len(numbers) == 1:
+        ((name, drawn),) = numbers.items()
+        given = drawn if len(drawn) else edges[name]
+        return {name: np.resize(given, max(DRAWN, len(given))).astype(edges[name].dtype)}
     rng = np.random.default_rng([seed, 41])
     out: dict[str, Array] = {}
     for name, one in edges.items():
-        drawn = numbers[name]
-        edge = one[rng.integers(0, len(one), count)]
-        if not len(drawn):
-            out[name] = edge
-            continue
-        some = (
-            np.resize(drawn, count)
-            if len(numbers) == 1
-            else drawn[rng.integers(0, len(drawn), count)]
-        )
-        share = 1.0 if len(numbers) == 1 else 0.75
-        out[name] = np.where(rng.random(count) < share, some, edge).astype(one.dtype)
+        drawn, edge = numbers[name], one[rng.integers(0, len(one), DRAWN)]
+        if len(drawn):
+            some = drawn[rng.integers(0, len(drawn), DRAWN)]
+            edge = np.where(rng.random(DRAWN) < 0.75, some, edge).astype(one.dtype)
+        out[name] = edge
     return out
 
 

@@ -6,18 +6,24 @@ by multiplication with an inexact number, needs many numbers of every size.
 
 from __future__ import annotations
 
+import math
+from functools import cache
+from typing import Any, cast
+
+import ml_dtypes
 import numpy as np
 
 from graphgen.eval import Array, numpy_dtype
 from graphgen.eval.element_kinds import has_floats
 from graphgen.ir import DType
+from graphgen.ir import dtype as known_dtype
 from graphgen.passes.proof.integers import range_of
-from graphgen.passes.validate.intervals import Interval
+from graphgen.passes.validate.intervals import Interval, numbers_inside
 
 # Types of so few bits have all of their numbers, where there is one operand.
 _ALL_BITS = 16
-# Largest number of f8e4m3fn, f8e5m2 and f16, and the least one that is rounded beyond it.
-_ENDS = ((448.0, 464.0), (57344.0, 61440.0), (65504.0, 65520.0))
+# Types that others are narrowed to.
+_NARROW = ("f8e4m3", "f8e4m3fn", "f8e5m2", "f16", "bf16")
 _UNSIGNED = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 
 
@@ -54,31 +60,31 @@ def whole_range(
     rng = np.random.default_rng([seed, 37])
     if dtype.bits <= _ALL_BITS and alone:
         found = np.arange(1 << dtype.bits).astype(_UNSIGNED[dtype.bits])
-        found = _inside(_quiet(found.view(numpy_dtype(dtype))), within)
+        found = numbers_inside(_quiet(found.view(numpy_dtype(dtype))), within)
         return found if exact or not has_floats(dtype) else _without_ends(found)
     if has_floats(dtype):
-        found = _inside(_floats(dtype, edges if exact else edges[:0], rng, count), within)
+        found = numbers_inside(_floats(dtype, edges if exact else edges[:0], rng, count), within)
         return (found if exact else _without_ends(found))[:count]
     return _integers(dtype, within, words, rng, count)
 
 
-def _inside(found: Array, within: Interval) -> Array:
-    """The numbers that are in an interval."""
-    if found.dtype.kind in "iu":
-        kept = (found >= within.low) & (found <= within.high)
-        return found[kept]
-    wide = found.astype(np.float64)
-    kept = np.where(np.isnan(wide), within.nan, (wide >= within.low) & (wide <= within.high))
-    if within.low == 0 and not np.signbit(within.low):
-        kept &= ~((wide == 0) & np.signbit(wide))
-    return found[kept]
+@cache
+def narrow_ends() -> tuple[tuple[float, float], ...]:
+    """Of each narrow type the largest number, and the least one that is rounded beyond it."""
+    out: list[tuple[float, float]] = []
+    for name in _NARROW:
+        info = cast("Any", ml_dtypes.finfo(numpy_dtype(known_dtype(name))))
+        largest = float(info.max)
+        half_step = 2.0 ** (math.floor(math.log2(largest)) - info.nmant - 1)
+        out.append((largest, largest + half_step))
+    return tuple(out)
 
 
 def _without_ends(found: Array) -> Array:
     """The numbers but those that a narrower type rounds to its largest one."""
     size = np.abs(found.astype(np.float64))
     kept = np.ones(found.shape, bool)
-    for largest, infinite in _ENDS:
+    for largest, infinite in narrow_ends():
         kept &= ~((size > largest) & (size < infinite))
     return found[kept]
 

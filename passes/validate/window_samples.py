@@ -443,11 +443,13 @@ class WindowSamples:
                 more = rng.standard_normal(4).astype(edges[name].dtype)
                 edges[name] = np.concatenate([edges[name], folded(more, limit, value)])
         numbers = self._numbers(cut, window, limits, edges)
-        found = None
         try:
-            for line in (line_of(window, edges, self.seed), drawn_line(edges, numbers, self.seed)):
-                budget = self.evaluator.budget
-                found = found or line_failure(window, line, budget, finite=self.finite)
+            budget = self.evaluator.budget
+            line = line_of(window, edges, self.seed)
+            found = line_failure(window, line, budget, finite=self.finite)
+            if found is None:
+                line = drawn_line(edges, numbers, self.seed)
+                found = line_failure(window, line, budget, finite=self.finite)
         except UNFIT:
             return None
         if found is None:
