@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -40,12 +41,16 @@ def repository(folder: Path, head: str = "0.1.0, 1 January 2027", version: str =
         (folder / name).write_text(text, "utf-8")
     git(folder, "init", "-q")
     git(folder, "add", "-A")
-    git(folder, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "Begin")
+    git(folder, "commit", "-qm", "Begin")
     return folder
 
 
 def git(folder: Path, *words: str) -> None:
-    subprocess.run(["git", "-C", str(folder), *words], check=True)
+    """Run git without the settings of the user."""
+    settings = ("user.name=a", "user.email=a@b", "commit.gpgsign=false", "tag.gpgsign=false")
+    given = [word for setting in settings for word in ("-c", setting)]
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    subprocess.run(["git", "-C", str(folder), *given, *words], check=True, env=plain)
 
 
 def test_a_ready_version_has_its_notes_and_what_remains(

@@ -19,6 +19,7 @@ from tests.compile_work.count_work import (
     COUNTS_CALLS,
     ROOT,
     Work,
+    comparable,
     increases,
     work_of,
 )
@@ -70,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     if options.update and not COUNTS_CALLS:
         parser.error("calls are counted by Python 3.11 alone: record with it")
-    before, now = recorded(), counted()
+    before, now = comparable(recorded()), comparable(counted())
     print(table(before, now) or "as recorded")
     for line in increases(before, now):
         print(f"more than 2 %: {line}")

@@ -8,29 +8,24 @@ from functools import cache
 from graphgen.ir import Function, Op, tensor
 from graphgen.ir.dtype import f32
 from tests.compile_work.__main__ import counted, recorded, table
-from tests.compile_work.count_work import COUNTS_CALLS, Work, WorkCounter, increases
-
-
-def _comparable(counts: dict[str, Work]) -> dict[str, Work]:
-    """The counts that this interpreter repeats."""
-    return {
-        model: {
-            step: {kind: n for kind, n in work.items() if COUNTS_CALLS or kind != "calls"}
-            for step, work in steps.items()
-        }
-        for model, steps in counts.items()
-    }
+from tests.compile_work.count_work import (
+    COUNTS_CALLS,
+    Work,
+    WorkCounter,
+    comparable,
+    increases,
+)
 
 
 @cache
 def present() -> dict[str, Work]:
     """The counts of this tree."""
-    return _comparable(counted())
+    return comparable(counted())
 
 
 def test_no_pass_does_more_work_than_recorded():
     """`python -m tests.compile_work --update` records more, and the commit says why."""
-    assert increases(_comparable(recorded()), present()) == []
+    assert increases(comparable(recorded()), present()) == []
 
 
 def test_an_increase_of_more_than_two_percent_is_named():
