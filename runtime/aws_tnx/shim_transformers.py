@@ -53,11 +53,11 @@ class _Parameter:
     def __get__(self, config: Any, kind: type | None = None) -> Any:
         if config is None:
             return self
-        entries = vars(config).get("rope_parameters") or {}
+        entries: dict[str, Any] = config.__dict__.get("rope_parameters") or {}
         if self.key not in entries:
             raise AttributeError(f"rope_parameters has no {self.key}")
         return entries[self.key]
 
     def __set__(self, config: Any, value: object) -> None:
-        entries = vars(config).get("rope_parameters") or {}
+        entries: dict[str, Any] = config.__dict__.get("rope_parameters") or {}
         config.rope_parameters = {**entries, self.key: value}
