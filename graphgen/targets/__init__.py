@@ -18,6 +18,7 @@ from graphgen.targets.target import (
     register_target,
     target_names,
 )
+from graphgen.targets.throughput import Throughput, throughput
 from graphgen.targets.topology import node_levels, over_nodes
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "LinkLevel",
     "Prices",
     "Target",
+    "Throughput",
     "accelerator",
     "accelerator_names",
     "find_target",
@@ -34,4 +36,5 @@ __all__ = [
     "published_prices",
     "register_target",
     "target_names",
+    "throughput",
 ]

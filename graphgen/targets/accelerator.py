@@ -83,6 +83,14 @@ class Accelerator:
     node_ranks: int = 0
     flat_collectives: bool = False
 
+    def matrix_flops(self, element: str) -> float:
+        """Dense operations per second on operands of a type, by its name.
+
+        All types of 8-bit floats have one figure; a type without a figure has that of bf16.
+        """
+        kind = "fp8" if element.startswith("f8") else element
+        return self.flops.get(kind, self.flops["bf16"])
+
     def cores(self, instance: str) -> int:
         """Logical cores of an instance type."""
         return self.instances[instance] * self.cores_per_chip

@@ -10,7 +10,7 @@ from math import log10
 from typing import TYPE_CHECKING
 
 from graphgen.ir import Function, Module
-from graphgen.lowering.cost.roofline import MATRIX_OPS, OpGroup, Roofline, matrix_rate, op_groups
+from graphgen.lowering.cost.roofline import MATRIX_OPS, OpGroup, Roofline, op_groups
 from graphgen.report.figure import COLORS, picture
 from graphgen.report.live_memory import draw_curve, draw_peak, draw_whole, program_memory
 from graphgen.report.units import milliseconds
@@ -134,8 +134,8 @@ def _roofs(groups: Sequence[OpGroup], device: Accelerator) -> dict[str, float]:
     """The flat roofs: of the element types that products have, and of the other unit."""
     kinds = dict.fromkeys(group.dtype for group in groups if group.op in MATRIX_OPS)
     roofs = {
-        f"matrix unit, {kind}: {matrix_rate(device, kind) / 1e12:.3g} TFLOP/s": matrix_rate(
-            device, kind
+        f"matrix unit, {kind}: {device.matrix_flops(kind) / 1e12:.3g} TFLOP/s": (
+            device.matrix_flops(kind)
         )
         for kind in kinds
     }

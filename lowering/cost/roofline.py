@@ -174,7 +174,7 @@ def cost_of_op(module: Module, op: Op, device: Accelerator, seen: set[Value]) ->
     moved = _traffic(op, seen)
     return RooflineCost(
         flops=flops,
-        matrix_s=flops / matrix_rate(device, kind) if matrix else 0.0,
+        matrix_s=flops / device.matrix_flops(kind) if matrix else 0.0,
         vector_s=0.0 if matrix else flops / device.vector_flops,
         bytes=moved,
         memory_s=moved / device.hbm_bandwidth,
@@ -197,11 +197,6 @@ def instruction_count(module: Module, function: Function, device: Accelerator) -
 
 def _number(count: object) -> int:
     return count if isinstance(count, int) else 0
-
-
-def matrix_rate(device: Accelerator, kind: str) -> float:
-    """Operations per second on operands of a type; one without a figure is taken as bf16."""
-    return device.flops.get(kind, device.flops["bf16"])
 
 
 def _traffic(op: Op, seen: set[Value]) -> int:

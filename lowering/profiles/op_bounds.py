@@ -14,7 +14,7 @@ from graphgen.analysis.calls import inlined
 from graphgen.analysis.loops import ops_run
 from graphgen.analysis.work import memory_owner, size_in_bytes, work_of
 from graphgen.ir import Dim, Function, Module, Op, Value
-from graphgen.lowering.cost.roofline import MATRIX_OPS, cost_of_op, matrix_rate
+from graphgen.lowering.cost.roofline import MATRIX_OPS, cost_of_op
 from graphgen.lowering.hlo_proto.fields import InstructionField, MetadataField
 from graphgen.lowering.hlo_proto.proto_module import HloModule, open_hlo
 from graphgen.lowering.hlo_proto.shape import read_shape
@@ -176,7 +176,7 @@ def _timed(
     by = ""
     if rates is not None:
         if isinstance(rates, Accelerator):
-            units = matrix / matrix_rate(rates, kind), vector / rates.vector_flops
+            units = matrix / rates.matrix_flops(kind), vector / rates.vector_flops
             compute, memory = max(units), moved / rates.hbm_bandwidth
         else:
             compute, memory = (matrix + vector) / rates.flops, moved / rates.bandwidth

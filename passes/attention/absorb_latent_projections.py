@@ -12,9 +12,8 @@ from graphgen.ir import Function, Module, Value
 from graphgen.ir.dtype import f32
 from graphgen.passes.attention.latent_match import LatentAttention, LatentProjection, match_latent
 from graphgen.passes.core import NoMatch, Pass, Rewriter, no_match, register
-from graphgen.passes.experts.form_costs import Throughput, rates_of
 from graphgen.report.units import number
-from graphgen.targets import find_target, target_names
+from graphgen.targets import Throughput, find_target, target_names, throughput
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ def latent_costs(found: LatentAttention, rate: Throughput) -> tuple[LatentCost, 
     absorbed = 2 * batch * active * weights + scored * (2 * latent + shared)
 
     def cost(form: str, elements: int, flops: int) -> LatentCost:
-        return LatentCost(form, elements, flops, elements * rate.element_s + flops / rate.flops)
+        return LatentCost(form, elements, flops, rate.seconds(elements, flops))
 
     return cost("expand", read + made, expanded), cost("absorb", read, absorbed)
 
@@ -174,7 +173,7 @@ lhs_batch_dims=[2] rhs_batch_dims=[0] dtype=f32 : f32[2,1,1,2]
 
     def _choose(self, function: Function, found: LatentAttention, rewriter: Rewriter) -> LatentCost:
         element = found.op.operands[0].dtype
-        rate = rates_of(find_target(self.target), element, element.bits // 8).every
+        rate = throughput(find_target(self.target), element.name, element.bits, element.bits // 8)
         costs = latent_costs(found, rate)
         asked = [cost for cost in costs if self.form in (LATENT_AUTO, cost.form)]
         best = min(asked, key=lambda cost: cost.seconds)

@@ -12,14 +12,14 @@ with tokens if all experts are chosen as often; on an accelerator it is N.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from graphgen.ir import DType, Op
 from graphgen.ops.experts import expert_operands
 from graphgen.passes.experts.token_blocks import block_count
 from graphgen.report.units import number, size
-from graphgen.targets import Target, accelerator
+from graphgen.targets import Target, Throughput, throughput
 
 # Places of a block that are tried.
 BLOCKS = (4, 8, 16, 32, 64, 128, 256, 512)
@@ -118,19 +118,6 @@ class FormCost:
 
 
 @dataclass(frozen=True, slots=True)
-class Throughput:
-    """Seconds of products: ``elements * element_s + operations / flops``.
-
-    Attributes:
-        element_s: seconds to bring an element of a weight to the products.
-        flops: operations a second.
-    """
-
-    element_s: float
-    flops: float
-
-
-@dataclass(frozen=True, slots=True)
 class Rates:
     """Throughput of a target.
 
@@ -155,10 +142,8 @@ class Rates:
 # A least-squares fit of the relative error over 140 measurements on two AVX2 cores, which others
 # shared: 64, 8 and 16 experts of 98304 to 786432 elements, 1 to 512 tokens, blocks of 4 to 128, as
 # ``benchmarks/experts.py`` measures. Half of them are within 30 %, 9 in 10 within 45 %.
-_CPU_WIDE = Rates(Throughput(0.8e-9, 38e9), Throughput(0.45e-9, 49e9), True, 1, 10e-6, 1e-6, 30e-6)
-_CPU_NARROW = Rates(
-    Throughput(0.65e-9, 35e9), Throughput(0.35e-9, 34e9), True, 8, 23e-6, 1e-6, 30e-6
-)
+# ``every`` is that of :mod:`graphgen.targets.throughput`.
+_CPU_WIDE_BLOCKS, _CPU_NARROW_BLOCKS = Throughput(0.45e-9, 49e9), Throughput(0.35e-9, 34e9)
 
 
 def rates_of(target: Target, element: DType, stored: int) -> Rates:
@@ -170,12 +155,12 @@ def rates_of(target: Target, element: DType, stored: int) -> Rates:
         element: type of the products.
         stored: bytes of an element of a weight.
     """
+    every = throughput(target, element.name, element.bits, stored)
     if not target.is_accelerator:
-        return _CPU_NARROW if element.bits <= 16 else _CPU_WIDE
-    device = accelerator(target.name)
-    flops = device.flops.get(element.name, device.vector_flops)
-    read = stored / device.hbm_bandwidth
-    return Rates(Throughput(read, flops), Throughput(3 * read, flops))
+        if element.bits <= 16:
+            return Rates(every, _CPU_NARROW_BLOCKS, True, 8, 23e-6, 1e-6, 30e-6)
+        return Rates(every, _CPU_WIDE_BLOCKS, True, 1, 10e-6, 1e-6, 30e-6)
+    return Rates(every, replace(every, element_s=3 * every.element_s))
 
 
 def form_costs(sizes: MixtureSizes, rates: Rates, blocks: Sequence[int]) -> list[FormCost]:
@@ -224,5 +209,5 @@ def _cost(
     """``elements * element_s + 2 * rows * elements / flops + own``, of the elements of blocks."""
     elements = blocks * sizes.matrices
     flops = 2 * (rows or block) * elements
-    seconds = elements * rate.element_s + flops / rate.flops + own
+    seconds = rate.seconds(elements, flops) + own
     return FormCost(form, block, blocks, elements * sizes.bytes, flops, seconds)

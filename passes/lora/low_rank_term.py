@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from math import prod
 
 from graphgen.build import Builder
-from graphgen.ir import Op, Value
+from graphgen.ir import DType, Op, Value
 from graphgen.passes.core import NoMatch, no_match
-from graphgen.targets import Target, accelerator
+from graphgen.targets import Target, throughput
 
 MASKED, GATHERED = "masked", "gathered"
 
@@ -22,7 +22,7 @@ class TermSizes:
         values: T, of all rows.
         slots: L.
         matrices: M, elements of A and B of one slot.
-        element: of a matrix, ``bf16`` for example.
+        element: of a matrix.
         bytes: of an element.
     """
 
@@ -30,7 +30,7 @@ class TermSizes:
     values: int
     slots: int
     matrices: int
-    element: str
+    element: DType
     bytes: int
 
     @property
@@ -71,9 +71,8 @@ def term_costs(sizes: TermSizes, target: Target) -> tuple[TermCost, TermCost]:
     """The cost of ``masked`` and of ``gathered`` on a target."""
     rates = _CPU
     if target.is_accelerator:
-        device = accelerator(target.name)
-        flops = device.flops.get(sizes.element, device.vector_flops)
-        rates = _Rates(1 / device.hbm_bandwidth, flops, flops)
+        every = throughput(target, sizes.element.name, sizes.element.bits, 1)
+        rates = _Rates(every.element_s, every.flops, every.flops)
     read = sizes.matrices * sizes.bytes * rates.byte_s
     work = 2 * sizes.values * sizes.matrices
     few = sizes.rows > 1 and sizes.values < _FEW * sizes.rows
@@ -119,7 +118,7 @@ class LowRankTerm:
         rows = values if self.ids is None else self.ids.type.dims[0]
         dtype = self.low.operands[1].dtype
         matrices = rank * (inputs + outputs)
-        return TermSizes(rows, values, slots, matrices, dtype.name, max(1, dtype.bits // 8))
+        return TermSizes(rows, values, slots, matrices, dtype, max(1, dtype.bits // 8))
 
 
 def match_term(op: Op) -> LowRankTerm | NoMatch:

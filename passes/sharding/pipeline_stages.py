@@ -44,7 +44,7 @@ def program_costs(program: ProgramCuts, places: int, target: Target) -> list[flo
     intensity = _INTENSITY
     if target.is_accelerator:
         device = accelerator(target.name)
-        intensity = device.flops.get("bf16", device.vector_flops) / device.hbm_bandwidth
+        intensity = device.matrix_flops("bf16") / device.hbm_bandwidth
     sizes = [(cast(int, w.bytes), cast(int, w.flops)) for w in _work(program, places)]
     return [max(moved, flops / intensity) for moved, flops in sizes]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import Final, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -35,10 +35,6 @@ from graphgen.runtime.session.step_call import (
     padded,
     step_call,
 )
-
-if TYPE_CHECKING:
-    pass
-
 
 class LaunchObserver(Protocol):
     """Observes each launch of a session's programs; warm-up launches are not observed."""

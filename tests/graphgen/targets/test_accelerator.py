@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from graphgen.errors import GraphgenError
-from graphgen.targets import Accelerator, accelerator, accelerator_names
+from graphgen.targets import (
+    Accelerator,
+    accelerator,
+    accelerator_names,
+    find_target,
+    throughput,
+)
 
 GIB = 1 << 30
 
@@ -55,3 +61,21 @@ def test_what_there_is_not(name: str, lnc: int, message: str):
     with pytest.raises(GraphgenError, match=message) as caught:
         accelerator(name, lnc)
     assert caught.value.code == "GG0302"
+
+
+@pytest.mark.parametrize(
+    ("element", "figure"),
+    [("bf16", "bf16"), ("f8e4m3fn", "fp8"), ("f8e5m2", "fp8"), ("s4", "bf16"), ("f32", "f32")],
+)
+def test_products_have_the_rate_of_their_element_type(element: str, figure: str):
+    found = accelerator("trn2")
+    assert found.matrix_flops(element) == found.flops[figure]
+
+
+def test_throughput_is_published_for_accelerators_and_measured_for_the_cpu():
+    device = accelerator("trn2")
+    rate = throughput(find_target("trn2"), "bf16", 16, 2)
+    assert rate.seconds(1000, 0) == pytest.approx(2000 / device.hbm_bandwidth)
+    assert rate.seconds(0, 1e9) == pytest.approx(1e9 / device.flops["bf16"])
+    wide, narrow = (throughput(find_target("cpu"), f"f{bits}", bits, 4) for bits in (32, 16))
+    assert wide.element_s > narrow.element_s

@@ -7,6 +7,7 @@ import pytest
 from graphgen.eval import MEANING
 from graphgen.ir import ADAPTER_IDS, Module
 from graphgen.ir.clone import clone_module
+from graphgen.ir.dtype import bf16
 from graphgen.passes.core import parse_pipeline, run_pipeline
 from graphgen.passes.equiv.deviation import MEANING_BUDGET, compare
 from graphgen.passes.equiv.recorded_run import record
@@ -55,6 +56,6 @@ def test_each_form_gives_the_same_numbers(family: str, form: str):
 def test_the_form_follows_from_the_sizes(
     rows: int, values: int, slots: int, target: str, form: str
 ):
-    sizes = TermSizes(rows, values, slots, 16 * (576 + 1536), "bf16", 2)
+    sizes = TermSizes(rows, values, slots, 16 * (576 + 1536), bf16, 2)
     costs = term_costs(sizes, find_target(target))
     assert min(costs, key=lambda cost: cost.seconds).form == form
