@@ -15,10 +15,11 @@ INTRODUCTION = """\
 # Options of a compilation
 
 Each option is declared once, in `graphgen/config`. It is a flag of the commands that compile a
-model (`generate`, `serve`, `compile`, `accuracy`, `benchmark`, `perplexity`, `plan`), an option of
-the default pipeline (`graphgen opt -p 'default{tp=2,kv_cache_quant=true}'`), an argument of
-`graphgen.load` and `graphgen.compile`, and a setting that an [artifact](artifacts.md) records. An
-artifact keeps its own values; those that are given have to be the same.
+model (`generate`, `serve`, `compile`, `accuracy`, `benchmark`, `plan`; `--help` lists the few that
+one of them leaves out), an option of the default pipeline
+(`graphgen opt -p 'default{tp=2,kv_cache_quant=true}'`), an argument of `graphgen.load` and
+`graphgen.compile`, and a setting that an [artifact](artifacts.md) records. An artifact keeps its
+own values; those that are given have to be the same.
 
 The sections are those of the commands' help. An option without a flag has flags of another form,
 such as `--quantized` or `--seq-len`, or follows from others. One that no pipeline has changes the

@@ -5,6 +5,7 @@ Its numbers are those of ``benchmarks/results``, each with the command that meas
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -43,20 +44,29 @@ def _planted() -> dict[str, str]:
     blamed, reports = (sum(row[name] for row in last.values()) for name in ("blamed", "reports"))
     rows = [
         [
-            kind.replace("_", " "),
+            f"`{kind}`",
+            _subject(kind),
             *(str(row[name]) for name in ("faults", "found", "blamed")),
             ", ".join(f"`{_name(text)}`" for text in row["missed"]),
         ]
         for kind, row in sorted(last.items())
     ]
-    rows.append(["all", str(total["faults"]), str(total["found"]), str(blamed), ""])
+    rows.append(["all", "", str(total["faults"]), str(total["found"]), str(blamed), ""])
     return {
-        "planted-table": _table(["kind", "planted", "found", "rewrite named", "missed"], rows),
+        "planted-table": _table(
+            ["kind", "what it has", "planted", "found", "rewrite named", "missed"], rows
+        ),
         "revision": ", ".join(sorted({str(row["revision"]) for row in last.values()})),
         "planted": f"{total['found']} of {total['faults']}",
         "reports": str(reports),
         "planted-alarms": str(sum(len(row["alarms"]) for row in last.values())),
     }
+
+
+def _subject(kind: str) -> str:
+    """What the file of a kind says of its faults."""
+    path = ROOT / "tests" / "planted" / f"test_{kind}.py"
+    return (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").split("\n")[0].rstrip(".")
 
 
 def _name(text: str) -> str:

@@ -285,7 +285,8 @@ def _fit_report(found: MemoryUse, limit: int, top: int) -> list[str | Table]:
     if not gone:
         return [f"fits into {size(limit)}: {size(left)} live at most\n"]
     saved = sum(buffer.nbytes for buffer in gone)
-    head = f"to fit {size(limit)}, {len(gone)} buffers of {size(saved)} have to go"
+    count = "1 buffer" if len(gone) == 1 else f"{len(gone)} buffers"
+    head = f"to fit {size(limit)}, free {count} of {size(saved)}"
     rest = f"; then {size(left)} live at most\n" if left <= limit else "; even then it does not\n"
     headers = ["to go", "bytes", "padding", "kind", "lives", "shape", "layer"]
     return [head + rest, Table(headers, [_row(buffer) for buffer in gone[: max(top, 1)]], 2)]

@@ -36,6 +36,7 @@ from graphgen.runtime.session.step_call import (
     step_call,
 )
 
+
 class LaunchObserver(Protocol):
     """Observes each launch of a session's programs; warm-up launches are not observed."""
 

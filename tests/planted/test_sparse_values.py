@@ -1,4 +1,4 @@
-"""Faults that are wrong for few numbers, which are no ends of their type."""
+"""Faults that are wrong for few numbers, and not for the ends of their type."""
 
 from __future__ import annotations
 

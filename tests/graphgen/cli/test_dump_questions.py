@@ -38,7 +38,7 @@ ANSWERS: dict[str, Answers] = {
     ],
     "Which files belong to no program?": lambda _: [r"of no program: 1 unknown \(notes.txt\)"],
     "How many bytes did XLA assign?": lambda f: [rf"XLA's total .*\({f.total:,} B\)"],
-    "What does its schedule need, by our count?": lambda f: [rf"computed .*\({f.total:,} B\)"],
+    "What does graphgen compute from the schedule?": lambda f: [rf"computed .*\({f.total:,} B\)"],
     "How much of that is temporary?": lambda f: [rf"{f.temporary / 1000:.2f} kB temp"],
     "When is most in use?": lambda f: [rf"live .* live at \d+: ({'|'.join(dict(f.after))})"],
     "Where is the peak of XLA's live ranges?": lambda f: [
@@ -53,7 +53,7 @@ ANSWERS: dict[str, Answers] = {
     "How much do tiles add?": lambda _: ["padding      0 B"],
     "What is in use when it begins?": lambda f: [f"%{name} " for name in f.named("parameter")],
     "What has to go so that 2 KiB are enough?": lambda f: [
-        r"to fit 2.05 kB, 3 buffers of 49.15 kB"
+        r"to fit 2.05 kB, free 3 buffers of 49.15 kB"
     ],
     "In which allocation is `d`, and at which offset?": lambda f: [f"%{_product(f)} @0"],
     "Until when does `d` live?": lambda f: [f"%{_product(f)} .* {f.lives(_product(f))} "],
