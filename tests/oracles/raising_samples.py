@@ -191,7 +191,9 @@ ACTIVATIONS: Final[dict[str, list[str]]] = {
 SPELLINGS: Final[dict[str, list[str]]] = {
     "raise-split-attention": [SPLIT],
     "power-by-ops": [
-        "arg %x : f32[2,3]\n%b = multiply(%x, %x) : f32[2,3]\n"
+        "arg %x : f32[2,3]\n%s = multiply(%x, %x) : f32[2,3]\n"
+        "%c = constant() value=f32[](0.125) : f32[]\n"
+        "%d = broadcast_in_dim(%c) shape=[2,3] : f32[2,3]\n%b = add(%s, %d) : f32[2,3]\n"
         f"%n = constant() value=f32[]({number}) : f32[]\n"
         "%e = broadcast_in_dim(%n) shape=[2,3] : f32[2,3]\n%a = power(%b, %e) : f32[2,3]"
         for number in (2.0, 0.5, -0.5)
