@@ -565,8 +565,7 @@ class RewriteChecker:
         """Calls with the floats of each distribution, then mutated ones: some hundred in all."""
         spreads = [None, *spreads_of(cut.ops, masked=masked or self.finite)]
         if self.finite and amplifies(cut.ops):
-            # Rounding chooses the greatest of large scores.
-            large = (Spread.HUGE, Spread.ADVERSARIAL)
+            large = self.samples.large(cut)
             spreads = [spread for spread in spreads if spread not in large]
         every = [(legal, spread) for spread in spreads for legal in calls]
         out = [(legal, spread, False) for legal, spread in every]

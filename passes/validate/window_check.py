@@ -14,7 +14,8 @@ from graphgen.eval.arithmetic import name_of
 from graphgen.eval.element_kinds import Number, element, has_floats, real_parts
 from graphgen.eval.float_bits import bits_of
 from graphgen.eval.observer import Observer
-from graphgen.ir import RANK, Dim, Function, Module, Op, Value, dtype
+from graphgen.ir import RANK, Dim, DType, Function, Module, Op, Value, dtype
+from graphgen.ir.dtype import lowest, rounding_unit
 from graphgen.ops import OPS, Trait, has_trait
 from graphgen.ops.control import CONTROL
 from graphgen.passes.core.relation import EQUAL, Partial, Quantized, Relation, Sharded
@@ -26,7 +27,7 @@ from graphgen.passes.equiv.deviation import (
     difference,
 )
 from graphgen.passes.equiv.relate import RankGrid, meet, steps
-from graphgen.passes.validate.boundary_values import orders_no_nan
+from graphgen.passes.validate.boundary_values import of_finite, orders_no_nan
 from graphgen.passes.validate.integer_meaning import integer_budget
 from graphgen.passes.validate.narrow_rounding import rounding_of, unit_of
 from graphgen.passes.validate.overflow_marks import OverflowMarks, marked_elements
@@ -87,14 +88,15 @@ class _WindowFacts:
         unit: of their rounding: see :class:`~graphgen.passes.equiv.deviation.RoundingNoise`.
         budget: largest relative difference in the program's own types.
         large: whether they make large differences of small ones.
-        unordered: whether they state no order of NaN.
+        unfixed: whether a number that is not finite may become another such: they state no order
+            of NaN, or one side quantizes it.
         rounded: whether a float may be rounded; integers are the same in either arithmetic.
     """
 
     unit: float
     budget: float
     large: bool
-    unordered: bool
+    unfixed: bool
     rounded: bool
 
 
@@ -257,15 +259,23 @@ class WindowEvaluator:
         """Both sides with zeros where they are not defined.
 
         That is at padding tokens, where floats are not finite and either the pass is right for
-        finite floats only or no order of NaN is stated, at padding that is left out, and at marks.
+        finite floats only or no side states which, at masks, which are the lowest number of the
+        type of either side, at padding that is left out, and at marks.
         """
         out = _of_tokens(met, tokens)
         if marks:
             pairs = zip(out, marks, strict=True)
             out = [_of_places(a, b, ~m) if m is not None else (a, b) for (a, b), m in pairs]
-        unordered = not self.finite and self._of(cut, window).unordered
-        if self.finite or unordered:
-            out = [_of_finite(a, b, both=unordered) for a, b in out]
+        unfixed = not self.finite and self._of(cut, window).unfixed
+        if self.finite or unfixed:
+            out = [_of_finite(a, b, both=unfixed) for a, b in out]
+        if self.budget:
+            sides = _sides(window)
+            pairs = zip(cut.pairs, out, strict=True)
+            out = [
+                _without_masks(sides[place], a, b, self.budget) if how == EQUAL else (a, b)
+                for place, ((_, _, how), (a, b)) in enumerate(pairs)
+            ]
         if cut.unpadded:
             pairs = zip(cut.pairs, out, strict=True)
             out = [_without_padding(old, a, b) for (old, _, _), (a, b) in pairs]
@@ -276,10 +286,11 @@ class WindowEvaluator:
         found = self._facts.get(window)
         if found is None:
             self._facts.clear()
-            budget = self.budget + rounding_of(cut.unshared()) if self.budget else 0.0
             ops = cut.ops
+            budget = self.budget + rounding_of(cut.unshared()) if self.budget else 0.0
             rounded = any(has_floats(v.dtype) for v in window.args) or any(map(_rounds, ops))
-            found = _WindowFacts(unit_of(ops), budget, amplifies(ops), orders_no_nan(ops), rounded)
+            unfixed = orders_no_nan(ops) or (of_finite(ops) and of_finite(cut.unshared()))
+            found = _WindowFacts(unit_of(ops), budget, amplifies(ops), unfixed, rounded)
             self._facts[window] = found
         return found
 
@@ -406,6 +417,50 @@ def _of_finite(a: Array, b: Array, *, both: bool) -> tuple[Array, Array]:
     return (a, b) if where.all() else _of_places(a, b, where)
 
 
+def _sides(window: Function) -> list[tuple[Value, Value]]:
+    """The values of a window before and after, by number of the pair."""
+    found = dict(window.outputs)
+    pairs = sum(name.startswith("before.") for name in found)
+    return [(found[f"before.{place}"], found[f"after.{place}"]) for place in range(pairs)]
+
+
+def _without_masks(
+    sides: tuple[Value, Value], a: Array, b: Array, budget: float
+) -> tuple[Array, Array]:
+    """Both sides with zeros where each has the lowest number of a type of its own.
+
+    Masked scores are the lowest number of the type that scores have: -65504 for f16, which is one
+    score among many for f32.
+
+    Args:
+        sides: the values, in the window.
+        a, b: what they are.
+        budget: of rounding; below that of a type its lowest number is not another one's.
+    """
+    if not all(value.dtype.is_float for value in sides) or a.shape != b.shape:
+        return a, b
+    before, after = map(_rounded_to, sides)
+    if before is after or max(map(rounding_unit, (before, after))) > budget:
+        return a, b
+    masked = (a == float(lowest(before))) & (b == float(lowest(after)))
+    return _of_places(a, b, ~masked) if masked.any() else (a, b)
+
+
+def _rounded_to(value: Value) -> DType:
+    """The coarsest float type that all elements of a value are rounded to, on their way to it."""
+    found = value.dtype
+    while value.op is not None and value.op.name in _MOVES:
+        value = value.op.operands[0]
+        if not value.dtype.is_float:
+            break
+        found = max(found, value.dtype, key=rounding_unit)
+    return found
+
+
+# Ops whose elements are those of their operand.
+_MOVES = ("convert", "reshape", "transpose", "broadcast_in_dim", "slice")
+
+
 def _rounds(op: Op) -> bool:
     """True for an op that may compute with floats, in functions that it runs or within itself."""
     plain = (
@@ -484,7 +539,7 @@ def _overflowed(met: Sequence[tuple[Array, Array]], held: Collection[int]) -> Di
 
 
 # Ops that make large differences of small ones, as a softmax of large scores does.
-_AMPLIFY = frozenset({"attention", "exponential", "softmax"})
+_AMPLIFY = frozenset({"attention", "attention_part", "exponential", "softmax"})
 # Errors of the side after that rounding in another order explains, in errors of the side before;
 # much smaller ones are those of wider numbers.
 _MORE, _WIDER = 4, 64

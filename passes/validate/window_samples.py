@@ -60,6 +60,7 @@ _MANY = 4096
 _TURNS = 9
 # Largest edge of a window with sums that may round: a product of three is finite in f32.
 _MODERATE = 1e12
+_PRODUCTS = frozenset({"attention", "attention_part", "dot_general"})
 _SUMS = frozenset({"dot_general", "convolution", "reduce", "reduce_window", *COMPOSITES})
 
 
@@ -225,6 +226,16 @@ class WindowSamples:
                 return False
         return True
 
+    def large(self, cut: WindowCut) -> tuple[Spread, ...]:
+        """Distributions whose rounding chooses among the elements of a softmax of scores.
+
+        Of a pass that computes scores in a narrower type, products of numbers near 500 and -500
+        are as far from 1 as those.
+        """
+        far = (Spread.HUGE, Spread.ADVERSARIAL)
+        scored = self.finite and any(op.name in _PRODUCTS for op in cut.ops)
+        return (*far, Spread.HIGH, Spread.LOW) if scored else far
+
     def tokens(
         self, cut: WindowCut, function: Function, given: Sequence[Mapping[str, Array]]
     ) -> Array | None:
@@ -244,8 +255,7 @@ class WindowSamples:
         agreed, error = 0, None
         for sample, window, given in self._draws(cut, function, limits):
             tokens = self.tokens(cut, function, given)
-            # Rounding of large scores chooses among the elements of a softmax.
-            large = sample.spread in (Spread.HUGE, Spread.ADVERSARIAL)
+            large = sample.spread in self.large(cut)
             finite = large and self.evaluator.budget > 0 and amplifies(cut.ops)
             # Small ones are subnormal in f16.
             finite |= self.finite and sample.spread is Spread.TINY and rounds_to_f16(cut.ops)
