@@ -24,6 +24,8 @@ Pair = tuple[Value, Value, Relation]
 
 # Most ops that read a value, of those that are looked at.
 _READERS = 4
+# Most ops of which a value is a function of others.
+_DETERMINING = 100
 # Ops that choose elements, or fill with zeros.
 _FACTS = ("constant", "iota", "slice", "take", "pad")
 
@@ -142,6 +144,60 @@ class WindowCut:
             self.inside |= added
             self.settle()
             grown = True
+
+    def determine(self) -> bool:
+        """Take in the ops of boundary values that are functions of each other.
+
+        Such a value is computed of other boundary values, as a square beside its root, or of
+        nothing but the rank; where floats are compared, several are computed of the same integer
+        arguments, as the cosines and sines of positions. Values of the boundary that is left are
+        as good as those of a call, if each of them may have all values of its type.
+
+        Returns:
+            False where none is.
+        """
+        grown = False
+        floats = all(has_floats(old.dtype) for old, _, _ in self.pairs)
+        while added := self._determining(floats=floats):
+            self.inside |= added
+            self.settle()
+            grown = True
+        return grown
+
+    def _determining(self, *, floats: bool) -> set[Op]:
+        """The ops that compute boundary values of each other, or of the same integers."""
+        known = [self._computed(value, floats=floats) for value in self.boundary]
+        found: set[Op] = set()
+        for place, one in enumerate(known):
+            if one is None or not one[0]:
+                continue
+            others = [other[1] for n, other in enumerate(known) if other is not None and n != place]
+            fixed, tied = not one[1], not one[1].isdisjoint(self.boundary)
+            if fixed or tied or any(not one[1].isdisjoint(other) for other in others):
+                found |= one[0]
+        return found
+
+    def _computed(self, value: Value, *, floats: bool) -> tuple[set[Op], set[Value]] | None:
+        """The ops that compute a boundary value of others, and of integer arguments; these.
+
+        Returns:
+            ``None`` for one that depends on more.
+        """
+        made: set[Op] = set()
+        leaves: set[Value] = set()
+        others, work = {one for one in self.boundary if one is not value}, [value]
+        while work:
+            one = work.pop()
+            if one in others or (one.op is None and floats and not has_floats(one.dtype)):
+                leaves.add(one)
+            elif one.op is None and one.name != RANK:
+                return None
+            elif one.op is not None and one.op not in made:
+                made.add(one.op)
+                work += self.operands(one.op)
+            if len(made) > _DETERMINING:
+                return None
+        return made, {leaf for leaf in leaves if leaf.name != RANK}
 
     def _between(self) -> set[Op]:
         """The ops on paths from a boundary value to another one, or to the rank alone."""

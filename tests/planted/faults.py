@@ -23,6 +23,7 @@ from graphgen.passes.core.journal import Journal, Rewrite
 from graphgen.passes.core.pipeline import run_pass
 from graphgen.passes.core.rule import NoMatch, Rule
 from graphgen.passes.validate import Verdict
+from graphgen.passes.validate.rewrite_verdict import RewriteStatus
 from graphgen.runtime.accuracy.validate_model import (
     ValidationOptions,
     validate_module,
@@ -62,7 +63,7 @@ class Judgement:
     """What was said of a fault, or of its right twin.
 
     Attributes:
-        found: whether it was called wrong.
+        found: whether it was called wrong, or searched where no call of a twin reaches it.
         blamed: whether what is wrong was named.
         said: the words; ``ok`` where nothing is left open.
     """
@@ -105,6 +106,8 @@ class Fault:
         program: the function that holds it; any if empty.
         rounding: budget that the pass declares.
         right_module: another module in which ``wrong`` is right; empty if there is none.
+        reached: whether a call of the module or of its wide twin can show the fault: a legal call
+            of larger ones does where none of theirs can.
     """
 
     name: str
@@ -117,6 +120,7 @@ class Fault:
     program: str = ""
     rounding: float = 0.0
     right_module: str = ""
+    reached: bool = True
 
     def built(self) -> Module:
         """The module that the pass is given."""
@@ -215,10 +219,20 @@ def validated(
     wrong = next((verdict for verdict in verdicts if not verdict.passed), None)
     if wrong is None:
         left = [verdict.state for verdict in verdicts if not verdict.ok]
+        if not fault.reached and any(_is_searched(verdict, target) for verdict in verdicts):
+            return Judgement(found=True, blamed=True, said=left[0])
         return Judgement(found=False, blamed=False, said=left[0] if left else "ok")
     guilty = wrong.guilty
     blamed = wrong.pass_text == item.name and str(guilty) == str(target)
     return Judgement(found=True, blamed=blamed, said=f"{wrong.state}: {guilty}")
+
+
+def _is_searched(verdict: Verdict, target: Rewrite) -> bool:
+    """Whether a rewrite, and no other one, has a counterexample that no call was found to reach."""
+    if verdict.rewrites is None:
+        return False
+    found = verdict.rewrites.having(RewriteStatus.SEARCHED)
+    return [str(check.rewrite) for check in found] == [str(target)]
 
 
 def assert_blamed(row: Row) -> None:

@@ -15,7 +15,9 @@ from tests.planted.faults import (
     again,
     assert_blamed,
     assert_right,
+    in_scope,
     ir,
+    mini,
     name_of,
 )
 
@@ -62,6 +64,27 @@ def one_position_late(op: Op, b: Builder) -> Sequence[Value]:
     (x,) = op.operands
     late = b.maximum(b.subtract(x, b.full(1, x.type)), b.minimum(x, b.full(0, x.type)))
     return b.emit(op.name, [late], dict(op.attrs)).results
+
+
+def negated_far(op: Op, b: Builder, times: int) -> Sequence[Value]:
+    """The sines of positions from 40,000 on, negated some times."""
+    x, cos, sin = op.operands
+    positions = next(arg for arg in b.function.args if arg.name == "positions")
+    far = b.compare(positions, b.full(40_000, positions.type), "GE")
+    other = sin
+    for _ in range(times):
+        other = b.negate(other)
+    return [again(op, b, x, cos, b.select(b.broadcast_in_dim(far, sin.shape, [0, 1]), other, sin))]
+
+
+def backwards_far(op: Op, b: Builder) -> Sequence[Value]:
+    """Far positions are rotated the other way."""
+    return negated_far(op, b, 1)
+
+
+def as_it_is_far(op: Op, b: Builder) -> Sequence[Value]:
+    """Far positions are rotated by sines negated twice."""
+    return negated_far(op, b, 2)
 
 
 FREQUENCIES = "inv_freq=f32[4](1.0,0.1,0.01,0.001)"
@@ -117,6 +140,17 @@ FAULTS: tuple[Row, ...] = (
         report="iree-org/iree#22175",
     ),
     Fault("tables-one-position-late", TABLE, "rope_table", one_position_late),
+    # The queries depend on the sines, through the layer before, and on weights besides.
+    Fault(
+        "last-layer-backwards-far",
+        mini("llama-3.1-8b"),
+        "rope",
+        backwards_far,
+        as_it_is_far,
+        where=in_scope("model.layers.1.self_attn"),
+        program="decode",
+        reached=False,
+    ),
 )
 
 

@@ -241,6 +241,63 @@ def test_values_that_determine_each_other_are_not_drawn_independently():
     assert abs(check.counterexample.after.real) not in (0.0, 1.0)
 
 
+def with_limit(op: Op, b: Builder) -> Sequence[Value]:
+    x, y = op.operands
+    return [b.subtract(b.minimum(x, b.full(7.0, x.type)), y)]
+
+
+def beside_each_other(*ops: str) -> Module:
+    """``%y`` is ``%f``, which the ops compute, less ``%a``."""
+    lines = "\n  ".join(ops)
+    return parse(f"""
+module @m level=logical {{
+  input %x : f32[16]
+  input %z : f32[16]
+  output %y : f32[16]
+}}
+
+func @f phase=main {{
+  arg %x : f32[16]
+  arg %z : f32[16]
+  %c = constant() value=f32[](7.0) : f32[]
+  %e = broadcast_in_dim(%c) shape=[16] : f32[16]
+  %a = negate(%x) : f32[16]
+  {lines}
+  %y = subtract(%f, %a) : f32[16]
+  return y = %y
+}}
+""")
+
+
+SHARE = (
+    "%s = multiply(%t, %t) : f32[16]",
+    "%d = add(%s, %e) : f32[16]",
+    "%f = divide(%s, %d) : f32[16]",
+)
+MIXED = "%t = add(%a, %z) : f32[16]"
+
+
+def test_a_value_that_another_one_determines_is_computed_of_it():
+    module = beside_each_other("%t = tanh(%a) : f32[16]", *SHARE)
+    verdict = validated(module, RoundedChanges({"subtract": with_limit}))
+    assert verdict.state == "ok"
+
+
+def test_samples_of_a_window_that_is_closed_over_more_exclude_no_counterexample():
+    # The share is below 1, which neither ranges nor a proof show.
+    verdict = validated(beside_each_other(MIXED, *SHARE), RoundedChanges({"subtract": with_limit}))
+    (check,) = checks_with(verdict, RewriteStatus.SEARCHED)
+    assert check.counterexample is not None
+    assert verdict.state == "right in its context (searched)"
+
+
+def test_ranges_exclude_what_a_closed_window_does_not_show():
+    module = beside_each_other(MIXED, "%f = sine(%t) : f32[16]")
+    verdict = validated(module, RoundedChanges({"subtract": with_limit}))
+    assert verdict.rewrites is not None
+    assert verdict.rewrites.counts == {RewriteStatus.IN_CONTEXT: 1}
+
+
 def test_a_proof_of_the_wider_window_excludes_the_counterexample():
     ops = (constant("c", 7), spread("e", "c"), "%p = compare(%x, %e) direction=GT : pred[16]")
     ops += ("%m = convert(%p) dtype=s32 : s32[16]", "%n = negate(%m) : s32[16]")
