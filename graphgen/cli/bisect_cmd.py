@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from graphgen.ir import Module
     from graphgen.passes.core import Pass
     from graphgen.passes.validate.bisect import Culprit
+    from graphgen.passes.workload.short_script import Script
 
 Output = Annotated[
     Path | None,
@@ -70,9 +72,10 @@ def bisect(
     The pass is the first that 'graphgen validate' would call wrong, by the same checks. The rewrite
     is found by letting the pass do half of its rewrites, then a quarter; the op by comparing values
     with and without it. A rewrite that is right alone is named with those it takes to be wrong. A
-    pass that raises is a finding of its own, after any that is wrong before it. With --check the
-    pass is found by halves; faults repaired later are not reported. A reproducer is written to DIR,
-    or beside those of crashes.
+    pass that raises is a finding of its own, after any that is wrong before it. Where nothing is
+    wrong, the wide twin of the module's model is run as by 'validate'. With --check the pass is
+    found by halves; faults repaired later are not reported. A reproducer is written to DIR, or
+    beside those of crashes.
 
     \b
     Examples:
@@ -88,17 +91,27 @@ def bisect(
     _check_options(check, rounding=rounding, arrays=bool(inputs or weights))
     passes = load_pipeline(pipeline, plugin, small=True)
     module = runnable(read_module(file))
+    twin = ""
     if check is not None:
         found = _by_command(module, passes, check)
     else:
         workload = given_workload(module, passes, seed, inputs, weights, script)
         found = _by_numbers(module, passes, workload, on, rounding=rounding)
+        if found is None and script != "short" and not (rounding or inputs or weights):
+            found = _on_wide_twin(module, pipeline, on, script, seed)
+            twin = "wide" if found is not None else ""
     if found is not None and found.wrong:
         options = _options(check, rounding, on, weights, seed, script)
-        _write_reproducer(output, found, needed_for(found.item, plugin or []), options, inputs)
-    _write_trace(trace, file, passes, found)
-    _note_wide(module, missed=found is None and not (check or rounding or inputs or weights))
-    emit(as_json, lambda: bisection_json(found), lambda: bisection_text(found, rounding=rounding))
+        if twin:
+            files = _Files(module, pipeline, plugin or [])
+        else:
+            files = _Files(found.before, str(found.item), needed_for(found.item, plugin or []))
+        _write_reproducer(output, found, files, options, inputs)
+    if trace is not None and found is not None:
+        traced = _wide(module, pipeline) if twin else (read_module(file), passes)
+        _write_trace(trace, file, *traced, found)
+    made = bisection_json(found) | ({"twin": twin} if twin else {})
+    emit(as_json, lambda: made, lambda: bisection_text(found, rounding=rounding))
     if found is not None:
         raise typer.Exit(1)
 
@@ -109,26 +122,43 @@ def _check_options(check: str | None, *, rounding: bool, arrays: bool) -> None:
         raise typer.BadParameter("runs no module: leave out --rounding, --inputs and --weights")
 
 
-def _note_wide(module: Module, *, missed: bool) -> None:
-    """Say that a twin with large positions, which a validation runs besides, was not run."""
+def _on_wide_twin(
+    module: Module, pipeline: str, on: str, script: Script, seed: int
+) -> Culprit | None:
+    """Bisect on the wide twin of the module's model, if it has one, as a validation runs it."""
+    from graphgen.cli.step_progress import StepProgress
+    from graphgen.passes.pipelines import parse
+    from graphgen.runtime.accuracy.validate_model import ValidationOptions, bisect_wide
+
+    options = ValidationOptions(script=script, seed=seed, evaluator=rounding_backend(on))
+    with StepProgress() as progress:
+        found = bisect_wide(module, lambda sizes: parse(pipeline, sizes), options, progress.step)
+    if found is not None:
+        note("found on the wide twin of the model, of large positions and ids")
+    return found
+
+
+def _wide(module: Module, pipeline: str) -> tuple[Module, Sequence[Pass]]:
+    """The wide twin of a module that has one, and the passes for its sizes."""
+    from graphgen.models.twins import twin_buckets
+    from graphgen.passes.pipelines import parse
     from graphgen.runtime.accuracy.validate_model import wide_twin
 
-    if missed and wide_twin(module) is not None:
-        note("the wide twin, of large positions and ids, was not run; 'graphgen validate' runs it")
+    wide = wide_twin(module)
+    assert wide is not None
+    return wide, parse(pipeline, twin_buckets("wide"))
 
 
 def _write_trace(
-    output: str | None, file: str, passes: Sequence[Pass], found: Culprit | None
+    output: str, file: str, module: Module, passes: Sequence[Pass], found: Culprit
 ) -> None:
     """Write the page of the passes up to the guilty one, and where in it the fault is."""
     from graphgen.passes.core.fuel import labels
 
-    if output is None or found is None:
-        return
     last, item = found.number + found.wrong, found.application
     label = labels(passes)[found.number]
     blamed = [one.number for one in (*found.together, *([item] if item is not None else []))]
-    write_trace_page(output, file, read_module(file), passes[:last], {label: blamed})
+    write_trace_page(output, file, module, passes[:last], {label: blamed})
     if not found.wrong:
         return
     place = {} if item is None else {"rewrite": item.number}
@@ -205,10 +235,25 @@ def _is_reproducer(folder: Path) -> bool:
 _COMMAND = "graphgen bisect "
 
 
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """What a reproducer bisects again.
+
+    Attributes:
+        module: the module; a wide twin is made of the one that was given.
+        pipeline: as after ``-p``.
+        plugins: files with passes of it.
+    """
+
+    module: Module
+    pipeline: str
+    plugins: Sequence[str]
+
+
 def _write_reproducer(
     folder: Path | None,
     found: Culprit,
-    plugins: Sequence[str],
+    again: _Files,
     options: list[str],
     inputs: str | None,
 ) -> None:
@@ -217,10 +262,13 @@ def _write_reproducer(
     from graphgen.text import print_module
 
     modules = {"before": found.before, "good": found.good, "bad": found.bad}
+    start = "before"
+    if again.module is not found.before:
+        start, modules = "module", {"module": again.module, **modules}
     texts = {f"{name}.gg": print_module(module) for name, module in modules.items()}
-    paths = [Path(path) for path in plugins]
+    paths = [Path(path) for path in again.plugins]
     files = plugin_files(paths)
-    words = ["graphgen", "bisect", "before.gg", "-p", str(found.item), *options]
+    words = ["graphgen", "bisect", f"{start}.gg", "-p", again.pipeline, *options]
     if inputs is not None:
         files[Path(inputs).name] = Path(inputs)
         words += ["--inputs", Path(inputs).name]

@@ -24,6 +24,7 @@ from graphgen.passes.core import Pass
 from graphgen.passes.quantization.quantize_weights import QuantizeWeights
 from graphgen.passes.validate import PassChecks, Verdict
 from graphgen.passes.validate import validate as compare_passes
+from graphgen.passes.validate.bisect import Culprit, bisect_verdicts
 from graphgen.passes.validate.twin_choice import twins_for
 from graphgen.passes.validate.whole_pipeline import verdict_of_ends
 from graphgen.passes.workload.make_workload import is_language_model, workload_for
@@ -273,15 +274,8 @@ def validate_module(
         GraphgenError: GG0303 for passes in a wrong order; what a run of ``module`` raises.
     """
     options = options or ValidationOptions()
-    beside = twin == "wide" and options.twins == "auto" and not options.partial
-    workload = workload_for(
-        module,
-        passes,
-        options.seed,
-        script="long" if beside and options.script == "auto" else options.calls,
-        source=options.source_for(module, passes),
-        slots=WIDE_SLOTS if twin == "wide" else 0,
-    )
+    beside = twin == "wide" and _is_beside(options)
+    workload = _workload(module, passes, options, twin)
     if beside:
         found = _ends(module, passes, workload, options, on_step)
         if found is not None:
@@ -289,6 +283,58 @@ def validate_module(
         # Rewrites alone are checked on the mini, whose programs are the same but for their sizes.
         options = replace(options, each_rewrite=False)
     return validate_over(module, passes, workload, options, on_step, twin)
+
+
+def _is_beside(options: ValidationOptions) -> bool:
+    """Whether a wide twin is run beside a mini, for what large numbers alone show."""
+    return options.twins == "auto" and not options.partial
+
+
+def _workload(
+    module: Module, passes: Sequence[Pass], options: ValidationOptions, twin: TwinName | None
+) -> Workload:
+    """The calls and arrays that passes over a module, or over a twin, are compared on."""
+    large = twin == "wide" and _is_beside(options) and options.script == "auto"
+    return workload_for(
+        module,
+        passes,
+        options.seed,
+        script="long" if large else options.calls,
+        source=options.source_for(module, passes),
+        slots=WIDE_SLOTS if twin == "wide" else 0,
+    )
+
+
+def bisect_wide(
+    module: Module,
+    passes: PassesFor,
+    options: ValidationOptions,
+    on_step: Callable[[str], None] | None = None,
+) -> Culprit | None:
+    """Bisect a pipeline on the wide twin of a module, by the calls of :func:`validate_wide`.
+
+    Args:
+        module: as it was built from a configuration, which it holds.
+        passes: gives the pipeline for the buckets of a twin.
+        options: of the validation; rewrites alone are checked on the module itself.
+        on_step: called before each step with its description.
+
+    Returns:
+        ``None`` where the module has no wide twin, and where nothing is wrong on it.
+
+    Raises:
+        GraphgenError: as :func:`validate_module`.
+    """
+    wide = wide_twin(module)
+    if wide is None:
+        return None
+    step = partial(_named_step, on_step, "wide") if on_step is not None else None
+    pipeline = passes(twin_buckets("wide"))
+    workload = _workload(wide, pipeline, options, "wide")
+    if _ends(wide, pipeline, workload, options, step) is not None:
+        return None
+    checks = PassChecks(options.evaluator, on_step=step)
+    return bisect_verdicts(wide, pipeline, workload, checks)
 
 
 def validate_wide(

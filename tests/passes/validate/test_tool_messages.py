@@ -316,12 +316,54 @@ def test_bisect_finds_what_exceeds_a_rounding_budget(
     assert found.stdout.startswith(head)
 
 
-def test_bisect_says_that_it_leaves_the_wide_twin_to_validate(tmp_path: Path):
-    path, said = tmp_path / "mini.gg", "the wide twin, of large positions and ids, was not run"
+MASK_IN_16_BITS = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphgen.ir import Module
+from graphgen.ir.dtype import s16, s32
+from graphgen.passes.core import Pass, Rewriter, register
+
+
+@register
+@dataclass(frozen=True)
+class MaskIn16Bits(Pass):
+    name: ClassVar[str] = "mask-in-16-bits"
+
+    def run(self, module: Module, rewriter: Rewriter) -> None:
+        for function in module.programs():
+            for op in [op for op in function.block if op.name == "attention_mask"]:
+                if rewriter.exhausted:
+                    return
+                with rewriter.before(function, op) as b:
+                    narrow = [b.convert(b.convert(value, s16), s32) for value in op.operands]
+                    made = b.emit(op.name, narrow, dict(op.attrs)).results
+                rewriter.replace(function, op, made, "narrow")
+"""
+
+
+@pytest.mark.slow
+def test_bisect_goes_on_with_the_wide_twin(tmp_path: Path):
+    path, folder, page = tmp_path / "mini.gg", tmp_path / "out", tmp_path / "page.html"
+    plugin = tmp_path / "narrow.py"
+    plugin.write_text(MASK_IN_16_BITS)
     done("build", "llama-3.1-8b", "--mini", "--dtype", "f32", "-o", path)
-    found = done("bisect", path, "-p", "dce")
-    assert found.stdout == "nothing is wrong at the end of the pipeline\n"
-    assert said in found.stderr
-    # A module that no configuration gives has no such twin.
-    done("opt", path, "-p", "fuse-projections", "-o", tmp_path / "after.gg")
-    assert said not in done("bisect", tmp_path / "after.gg", "-p", "dce").stderr
+    given = ("-p", "cse,mask-in-16-bits,dce", "--plugin", plugin, "--json")
+    found = graphgen("bisect", path, *given, "-o", folder, "--trace", page)
+    assert found.exit_code == 1, found.output
+    facts = json.loads(found.stdout)
+    assert facts["twin"] == "wide"
+    assert facts["guilty"]["pass"] == "mask-in-16-bits"
+    assert (facts["guilty"]["place"], facts["guilty"]["application"]["rule"]) == (2, "narrow")
+    assert "mask-in-16-bits" in page.read_text()
+    command = shlex.split((folder / "command.txt").read_text())
+    assert process(*command[1:], "-o", "again", cwd=folder).returncode == 1
+    # Fewer calls than by default are made of the module alone.
+    assert graphgen("bisect", path, *given, "--script", "short").exit_code == 0
+
+
+def test_bisect_of_what_is_right_on_both_twins(tmp_path: Path):
+    path = tmp_path / "mini.gg"
+    done("build", "llama-3.1-8b", "--mini", "--dtype", "f32", "-o", path)
+    found = done("bisect", path, "-p", "dce", "--json")
+    assert json.loads(found.stdout) == {"guilty": None, "raised": None}
