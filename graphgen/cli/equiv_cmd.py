@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphgen.cli.backend_option import not_auto
+from graphgen.cli.compiled_file import compiled_text, file_for, note_compiled
 from graphgen.cli.console import emit, note
 from graphgen.cli.files import STANDARD
-from graphgen.cli.module_file import read_module
+from graphgen.cli.module_file import read_module, source_named
 from graphgen.cli.open_sizes import with_sizes
 from graphgen.cli.shared_options import AsJson, ScriptOption
 from graphgen.cli.workload_options import rounding_backend
@@ -22,6 +23,8 @@ from graphgen.json_value import Json
 
 if TYPE_CHECKING:
     from graphgen.eval import Array
+    from graphgen.exec.backend import Backend
+    from graphgen.lowering.backends.program_files import ReadFile
     from graphgen.passes.equiv.equiv import Equivalence
     from graphgen.passes.equiv.find_divergence import Divergence
     from graphgen.passes.equiv.paired_run import CompareOptions
@@ -34,15 +37,18 @@ class ComparedModule:
 
     Args:
         name: of a file, or of a folder of lowered programs.
+        on: the name of the backend that runs it.
 
     Attributes:
         name: as given.
         beside: the file of the module that the programs were lowered from, if there is one.
         module: what is compared.
+        origin: the file, where a backend compiles files.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, on: str = "numpy") -> None:
         from graphgen.lowering.lowered_module import is_lowered, module_beside, open_lowered
+        from graphgen.lowering.open import open_source
         from graphgen.lowering.runnable import runnable
 
         self.name = name
@@ -50,8 +56,26 @@ class ComparedModule:
         self.beside = module_beside(name) if self.is_program else None
         if self.beside is not None:
             note(f"interface and weight preparation of {name} from {self.beside}")
-        read = runnable(read_module(name)) if self.beside is None else open_lowered(name)
+        self.origin: ReadFile | None = None
+        if self.beside is None:
+            source = source_named(name)
+            read = open_source(source)
+            self.origin = file_for(on, source, read)
+            read = runnable(read)
+        else:
+            read = open_lowered(name)
         self.module = with_sizes(read, None, "", default=True)
+        self._changed = self.module is not read
+
+    def backend(self, on: str) -> Backend | None:
+        """A backend that compiles this file as it stands, if it takes it; ``None`` for NumPy."""
+        from graphgen.lowering.backends.program_files import ProgramFiles
+
+        files = ProgramFiles()
+        if self.origin is not None:
+            for function in self.module.programs():
+                files.add(self.origin, self.module, function, changed=self._changed)
+        return rounding_backend(on, files)
 
     def as_lowered(self) -> Module:
         """The module beside the programs, with its own programs."""
@@ -156,8 +180,7 @@ def equiv(
 
     \b
     Examples:
-      graphgen build smollm2 --mini -o a.gg
-      graphgen build smollm2 --mini --tp 2 -o b.gg
+      graphgen build smollm2 --mini -o a.gg && graphgen build smollm2 --mini --tp 2 -o b.gg
       graphgen equiv a.gg b.gg
       graphgen equiv jitted.mlir mine.mlir --inputs case.npz --json
       graphgen equiv whole.mlir split.mlir --relation 'w=shard{@,-}' --relation 'y=partial{@}'
@@ -166,18 +189,37 @@ def equiv(
     """
     from graphgen.passes.validate.drawn_equiv import equivalent_throughout
 
-    terms = _terms(relation or [], inputs, program, seed, tolerance, on, script)
-    first, second = ComparedModule(left), ComparedModule(right)
-    terms = _with_rounded_constants(terms, first.module, second.module)
+    first, second = ComparedModule(left, on), ComparedModule(right, on)
+    plain = _terms(relation or [], inputs, program, seed, tolerance, script)
+    terms = _on_backends(plain, first, second, on)
     with missing_module_named(first, second):
         whole = equivalent_throughout(first.module, second.module, terms)
+    compiled = _compiled({left: terms.evaluator, right: terms.second})
     found = whole.found
     inner = {} if found.equal else _emissions((first, second), terms)
     if found.empty:
         note(f"nothing to compare in {', '.join(found.empty)}: no finite element; try --inputs")
-    emit(as_json, lambda: _facts(whole, inner), lambda: _text(whole, left, right, inner))
+    emit(as_json, lambda: _facts(whole, inner, compiled), lambda: _text(whole, left, right, inner))
     if not found.equal:
         raise typer.Exit(1)
+
+
+def _on_backends(
+    terms: CompareOptions, first: ComparedModule, second: ComparedModule, on: str
+) -> CompareOptions:
+    """The options with a backend for each module, and the tolerance that they need."""
+    own = replace(terms, evaluator=first.backend(on), second=second.backend(on))
+    return _with_rounded_constants(own, first.module, second.module)
+
+
+def _compiled(backends: Mapping[str, Backend | None]) -> dict[str, Json]:
+    """Say what was compiled of each file; nothing where NumPy ran them."""
+    made: dict[str, Json] = {}
+    for name, backend in backends.items():
+        if backend is not None:
+            note_compiled(backend, name)
+            made[name] = compiled_text(backend)
+    return made
 
 
 def _emissions(
@@ -190,7 +232,11 @@ def _emissions(
     return {side: equivalent(side.as_lowered(), side.module, terms) for side in lowered}
 
 
-def _facts(found: DrawnEquivalence, inner: Mapping[ComparedModule, Equivalence]) -> dict[str, Json]:
+def _facts(
+    found: DrawnEquivalence,
+    inner: Mapping[ComparedModule, Equivalence],
+    compiled: Mapping[str, Json],
+) -> dict[str, Json]:
     from graphgen.passes.inspect.result_json import equivalence_json
     from graphgen.passes.workload.coverage_report import coverage_json
 
@@ -201,7 +247,8 @@ def _facts(found: DrawnEquivalence, inner: Mapping[ComparedModule, Equivalence])
         "undecided": dict(found.undecided),
         "coverage": coverage_json(found.coverage) if found.coverage is not None else None,
     }
-    return {**equivalence_json(found.found), "emission": own, **drawn}
+    facts = equivalence_json(found.found)
+    return {**facts, "emission": own, **drawn, "compiled": dict(compiled)}
 
 
 def _with_rounded_constants(terms: CompareOptions, first: Module, second: Module) -> CompareOptions:
@@ -224,7 +271,6 @@ def _terms(
     program: str | None,
     seed: int,
     tolerance: float | None,
-    on: str,
     script: Script,
 ) -> CompareOptions:
     from graphgen.exec.inputs import read_arrays
@@ -232,9 +278,8 @@ def _terms(
     from graphgen.passes.equiv.relation_text import parse_relation
 
     parsed = dict(parse_relation(text, _array) for text in relations)
-    evaluator = rounding_backend(on)
     arrays = read_arrays(inputs) if inputs is not None else {}
-    return CompareOptions(seed, tolerance, parsed, arrays, program, evaluator, script)
+    return CompareOptions(seed, tolerance, parsed, arrays, program, script=script)
 
 
 def _array(file: str, name: str) -> Array:

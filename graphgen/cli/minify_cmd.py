@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from graphgen.cli.backend_option import not_auto
+from graphgen.cli.compiled_file import backend_for, file_for, note_compiled
 from graphgen.cli.console import note
 from graphgen.cli.files import STANDARD
-from graphgen.cli.module_file import read_module, write_module
+from graphgen.cli.module_file import source_named, write_module
 from graphgen.cli.shared_options import (
     ModuleFile,
     OutputFile,
@@ -25,6 +26,7 @@ from graphgen.json_value import Json
 
 if TYPE_CHECKING:
     from graphgen.ir import Module
+    from graphgen.lowering.backends.program_files import ReadFile
     from graphgen.passes.core import Pass
     from graphgen.passes.validate.minify import Round
 
@@ -83,14 +85,17 @@ def minify(
       graphgen minify mini.gg --command 'python check.py {}' -o small.gg
       graphgen minify dump.mlir --on xla -o small.gg
     """
+    from graphgen.lowering.open import open_source
     from graphgen.passes.validate.minify import Minifier
 
     check_outputs(output, as_json)
     passes = load_pipeline(pipeline, plugin, small=True)
-    module = read_module(file)
+    source = source_named(file)
+    module = open_source(source)
     before = module.op_count()
     if on is not None:
-        module, fails = _on_backend(module, passes, on, seed)
+        origin = file_for(on, source, module)
+        module, fails = _on_backend(module, origin, passes, on, seed)
         before = module.op_count()
     else:
         fails = _check(module, passes, check, command, seed)
@@ -105,25 +110,27 @@ def minify(
 
 
 def _on_backend(
-    module: Module, passes: Sequence[Pass], on: str, seed: int
+    module: Module, origin: ReadFile | None, passes: Sequence[Pass], on: str, seed: int
 ) -> tuple[Module, Callable[[Module], bool]]:
     """The module with its symbols bound, and the test that a backend differs from NumPy."""
     from graphgen.cli.open_sizes import with_sizes
     from graphgen.cli.run_cmd import bound_program
     from graphgen.ir.clone import clone_module
-    from graphgen.lowering.backends.named import backend_called
     from graphgen.lowering.backends.triage import RIGHT, Triage
     from graphgen.lowering.runnable import runnable
     from graphgen.passes.core import run_pipeline
     from graphgen.passes.validate.failure_predicate import after_passes
 
     whole = runnable(module)
-    bound, function = bound_program(with_sizes(whole, None, "", default=True), None, "")
+    sized = with_sizes(whole, None, "", default=True)
+    bound, function = bound_program(sized, None, "")
     after = clone_module(bound)
     run_pipeline(after, passes)
-    judge = Triage({on: backend_called(on)}, seed)
+    backend = backend_for(on, origin, bound, function, changed=sized is not whole)
+    judge = Triage({on: backend}, seed)
     entry = after.function(function.name)
     (verdict,) = judge.run(after, entry, {})
+    note_compiled(backend, on)
     if verdict.state == RIGHT:
         raise GraphgenError(
             "GG0304", f"{on} gives NumPy's numbers", help="graphgen triage takes --inputs"

@@ -15,6 +15,7 @@ from graphgen.text import print_module
 
 if TYPE_CHECKING:
     from graphgen.eval import Array
+    from graphgen.lowering.open import Source
     from graphgen.passes.core import Pass
 
 
@@ -54,19 +55,23 @@ def read_module(name: str) -> Module:
         GraphgenError: GG0705 the file cannot be read, GG0201 it is not a module, and errors of the
             readers and the verifier, naming the file.
     """
-    from graphgen.lowering.open import Source, open_module, open_source
+    from graphgen.lowering.open import open_source
 
-    if name == STANDARD:
-        return open_source(Source("<stdin>", standard_input()))
-    return open_module(name)
+    return open_source(source_named(name))
 
 
 def read_with_values(name: str) -> tuple[Module, Mapping[str, Array]]:
     """As :func:`read_module`, with the weights and first states that the file holds, by name."""
-    from graphgen.lowering.open import Source, open_with_values, source_of
+    from graphgen.lowering.open import open_with_values
 
-    source = Source("<stdin>", standard_input()) if name == STANDARD else source_of(name)
-    return open_with_values(source)
+    return open_with_values(source_named(name))
+
+
+def source_named(name: str) -> Source:
+    """A file to read; ``-`` is standard input, which is read whole."""
+    from graphgen.lowering.open import Source, source_of
+
+    return Source("<stdin>", standard_input()) if name == STANDARD else source_of(name)
 
 
 def read_lowered(name: str, target: str, dims: str = "") -> Module:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphgen.cli.backend_option import AUTO, checked_name
+from graphgen.cli.compiled_file import backend_for, compiled_text, file_for, note_compiled
 from graphgen.cli.console import emit, note
 from graphgen.cli.files import check_output, write_file
-from graphgen.cli.module_file import choose_program, read_with_values
+from graphgen.cli.module_file import choose_program, source_named
 from graphgen.cli.open_sizes import with_sizes
 from graphgen.cli.shared_options import (
     AsJson,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from graphgen.eval import Array
     from graphgen.exec import ProgramOutput
     from graphgen.exec.inputs import ProgramInputs
+    from graphgen.lowering.backends.program_files import ReadFile
 
 _COLUMNS = ["output", "type", "min", "max", "mean", "std", "nan", "first values"]
 
@@ -109,41 +111,51 @@ def run(
     """
     from graphgen.analysis.overview import opaque_opcodes
     from graphgen.eval.evaluate import IN_NUMPY
+    from graphgen.exec import run_program
     from graphgen.exec.inputs import read_arrays
 
     if save is not None:
         check_output(save)
-    module, recorded = _opened(file)
+    module, recorded, origin = _opened(file, on)
     arrays = read_arrays(inputs) if inputs is not None else None
     sized = with_sizes(module, program, dims, arrays, default=True)
     fixed = sized is not module
     module, function = bound_program(sized, None if fixed else program, "" if fixed else dims)
     _check_types(module)
     codes = sorted({*opaque_opcodes(module), *_calls_for_xla(module)} - IN_NUMPY)
-    if on == AUTO and codes:
-        note(f"compiling with XLA, which knows {', '.join(codes)}")
-    if on == AUTO:
-        on = "cpu" if codes else "numpy"
+    on = _chosen(on, codes)
     if on == "cpu":
         module, function = _for_cpu(module, function)
         _name_faults(module)
-    outputs = _execute(
-        module, function, _inputs(module, function, (inputs, weights), recorded, seed, per_rank), on
-    )
+    given = _inputs(module, function, (inputs, weights), recorded, seed, per_rank)
+    backend = backend_for(on, origin, module, function, changed=fixed)
+    outputs = run_program(module, function, given.shared, backend, given.per_rank)
+    note_compiled(backend)
     if save is not None:
         _save(save, outputs)
-    for output in outputs:
-        if output.ranks_differ and function.phase:
-            note(f"output {output.entry.name} is not the same on all ranks; shown is rank 0")
-    emit(as_json, lambda: _facts(module, function, outputs, on, seed), lambda: _table(outputs))
+    _name_differing(function, outputs)
+    own = {"on": on, "compiled": compiled_text(backend), "seed": seed}
+    emit(as_json, lambda: _facts(module, function, outputs, own), lambda: _table(outputs))
 
 
-def _opened(file: str) -> tuple[Module, Mapping[str, Array]]:
-    """The module of a file as it is run, and the arguments that a snapshot has recorded."""
+def _chosen(on: str, codes: Sequence[str]) -> str:
+    """The backend of ``--on``; of ``auto`` XLA, where NumPy does not know these ops."""
+    if on != AUTO:
+        return on
+    if codes:
+        note(f"compiling with XLA, which knows {', '.join(codes)}")
+    return "cpu" if codes else "numpy"
+
+
+def _opened(file: str, on: str) -> tuple[Module, Mapping[str, Array], ReadFile | None]:
+    """The module of a file as it is run, the arguments that a snapshot has recorded, the file."""
+    from graphgen.lowering.open import open_with_values
     from graphgen.lowering.runnable import runnable
 
-    module, values = read_with_values(file)
-    return runnable(module), values if module.meta.get("format") == "hlo" else {}
+    source = source_named(file)
+    module, values = open_with_values(source)
+    origin = file_for(on, source, module)
+    return runnable(module), values if module.meta.get("format") == "hlo" else {}, origin
 
 
 def _check_types(module: Module) -> None:
@@ -253,17 +265,11 @@ def _weights(module: Module, function: Function, model: str) -> dict[str, Array]
     return {row.name: checkpoint.read(row.name) for row in rows}
 
 
-def _execute(
-    module: Module, function: Function, inputs: ProgramInputs, on: str
-) -> list[ProgramOutput]:
-    from graphgen.exec import NumpyBackend, run_program
-
-    given, own = inputs.shared, inputs.per_rank
-    if on == "numpy":
-        return run_program(module, function, given, NumpyBackend(), own)
-    from graphgen.lowering.backends.named import backend_called
-
-    return run_program(module, function, given, backend_called(on, devices=1), own)
+def _name_differing(function: Function, outputs: Sequence[ProgramOutput]) -> None:
+    """Name the outputs that ranks do not agree on."""
+    for output in outputs:
+        if output.ranks_differ and function.phase:
+            note(f"output {output.entry.name} is not the same on all ranks; shown is rank 0")
 
 
 def _save(name: str, outputs: Sequence[ProgramOutput]) -> None:
@@ -289,8 +295,11 @@ def _table(outputs: Sequence[ProgramOutput]) -> Table:
 
 
 def _facts(
-    module: Module, function: Function, outputs: Sequence[ProgramOutput], on: str, seed: int
-) -> Json:
+    module: Module,
+    function: Function,
+    outputs: Sequence[ProgramOutput],
+    own: Mapping[str, Json],
+) -> dict[str, Json]:
     from graphgen.exec.program_run import ranks_of
     from graphgen.report.array_summary import summarize
 
@@ -299,8 +308,7 @@ def _facts(
         "program": function.name,
         "level": module.level,
         "ranks": ranks_of(module),
-        "on": on,
-        "seed": seed,
+        **own,
         "dims": {k: v for k, v in function.dims.items() if isinstance(v, int)},
         "outputs": [
             {

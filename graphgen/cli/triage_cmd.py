@@ -9,20 +9,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from graphgen.cli.compiled_file import compiled_text, note_compiled
 from graphgen.cli.console import emit, note
 from graphgen.cli.minify_cmd import MinifyProgress
-from graphgen.cli.module_file import read_module
+from graphgen.cli.module_file import source_named
 from graphgen.cli.open_sizes import with_sizes
 from graphgen.cli.run_cmd import Inputs, bound_program
 from graphgen.cli.shared_options import AsJson, Dims, ModuleFile, OnlyProgram, Seed
 from graphgen.cli.step_progress import StepProgress
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module
+from graphgen.json_value import Json
 from graphgen.read_file import is_folder, is_there
 
 if TYPE_CHECKING:
     from graphgen.eval import Array
     from graphgen.exec.backend import Backend
+    from graphgen.lowering.backends.program_files import ProgramFiles
     from graphgen.lowering.backends.triage import CompilerVerdict, Triage
     from graphgen.lowering.backends.triage_report import FileReproducer
 
@@ -61,8 +64,9 @@ def triage(
 ) -> None:
     """Say which compiler is wrong for a program. Exit status 1 if one is.
 
-    The program is compiled as it stands, in a child process, and compared with NumPy, which
-    evaluates op by op. Inputs that are not given are drawn several times: numbers of a model, small
+    The file is compiled as it stands, in a child process, and compared with NumPy, which evaluates
+    op by op. Of minified programs, and of forms that a compiler does not take, graphgen writes what
+    is compiled. Inputs that are not given are drawn several times: numbers of a model, small
     places, whole ranges of integers, ends of ranges. A compiler that differs, refuses the program
     or crashes is at fault. For each at fault the program is minified, and written to DIR/BACKEND
     with its inputs and a report. The written files are read again and run, and the report says
@@ -75,6 +79,7 @@ def triage(
       graphgen triage m.gg --program decode --dims B=1,R=1,C=8,M=8 --on iree,pjrt:neuron -o found
     """
     from graphgen.exec.inputs import read_arrays
+    from graphgen.lowering.backends.program_files import ProgramFiles
     from graphgen.lowering.backends.triage import Triage
     from graphgen.lowering.backends.triage_report import (
         at_fault,
@@ -83,52 +88,68 @@ def triage(
         write_reproducers,
     )
 
-    backends = _backends(on)
+    files = ProgramFiles()
+    backends = _backends(on, files)
     folder = output or Path(f"{Path(file).stem or 'module'}.triage")
     _check_folder(folder)
     arrays = read_arrays(inputs) if inputs is not None else {}
-    module, function = _opened(file, program, dims, arrays)
+    module, function = _opened(file, program, dims, arrays, files)
     with StepProgress() as progress:
         judge = Triage(backends, seed, tolerance, progress.step)
         verdicts = judge.run(module, function, arrays)
-    found = {each.name: _small(judge, module, function, each) for each in at_fault(verdicts)}
+    compiled = _compiled(backends)
+    found = {each.name: _small(judge, module, function, each, files) for each in at_fault(verdicts)}
     homes = {name: name.replace(":", "-") for name in found}
     for home in write_reproducers(folder, found, homes):
         note(f"wrote {home}")
-    emit(
-        as_json,
-        lambda: {
-            "module": module.name,
-            "program": function.name,
-            "seed": seed,
-            "verdicts": [verdict_json(each, found.get(each.name)) for each in verdicts],
-        },
-        lambda: verdict_table(verdicts, found),
-    )
+    facts: dict[str, Json] = {"module": module.name, "program": function.name, "seed": seed}
+    facts["verdicts"] = [
+        {**verdict_json(each, found.get(each.name)), "compiled": compiled[each.name]}
+        for each in verdicts
+    ]
+    emit(as_json, lambda: facts, lambda: verdict_table(verdicts, found))
     if found:
         raise typer.Exit(1)
 
 
+def _compiled(backends: Mapping[str, Backend]) -> dict[str, str | None]:
+    """Say what each backend compiled."""
+    for name, backend in backends.items():
+        note_compiled(backend, name)
+    return {name: compiled_text(backend) for name, backend in backends.items()}
+
+
 def _opened(
-    file: str, program: str | None, dims: str, arrays: Mapping[str, Array]
+    file: str,
+    program: str | None,
+    dims: str,
+    arrays: Mapping[str, Array],
+    files: ProgramFiles,
 ) -> tuple[Module, Function]:
-    """The program of a file with every symbol bound."""
+    """The program of a file with every symbol bound, which the file stands for."""
+    from graphgen.lowering.backends.program_files import read_file
+    from graphgen.lowering.open import open_source
     from graphgen.lowering.runnable import runnable
 
-    whole = runnable(read_module(file))
+    source = source_named(file)
+    read = open_source(source)
+    origin = read_file(source, read)
+    whole = runnable(read)
     sized = with_sizes(whole, program, dims, arrays, default=True)
     fixed = sized is not whole
-    return bound_program(sized, None if fixed else program, "" if fixed else dims)
+    module, function = bound_program(sized, None if fixed else program, "" if fixed else dims)
+    files.add(origin, module, function, changed=fixed)
+    return module, function
 
 
-def _backends(names: str) -> Mapping[str, Backend]:
+def _backends(names: str, files: ProgramFiles) -> Mapping[str, Backend]:
     """The backends of ``--on``; by default those that are here."""
     from graphgen.lowering.backends.backend_names import IREE, NUMPY, XLA
     from graphgen.lowering.backends.named import backend_called, has_iree
 
     if not names:
         names = f"{XLA},{IREE}" if has_iree() else XLA
-    made = {name: backend_called(name) for name in names.split(",")}
+    made = {name: backend_called(name, files=files) for name in names.split(",")}
     if NUMPY in made:
         raise GraphgenError(
             "GG0705",
@@ -145,7 +166,11 @@ def _check_folder(folder: Path) -> None:
 
 
 def _small(
-    judge: Triage, module: Module, function: Function, verdict: CompilerVerdict
+    judge: Triage,
+    module: Module,
+    function: Function,
+    verdict: CompilerVerdict,
+    files: ProgramFiles,
 ) -> FileReproducer:
     """The reproducer of a verdict."""
     from graphgen.lowering.backends.triage_report import reproducer_of
@@ -156,15 +181,14 @@ def _small(
         smallest, shown = judge.minified(module, function, verdict, progress.done, progress.asked)
     finally:
         progress.end()
-    return reproducer_of(judge, smallest, shown, _read)
+    return reproducer_of(judge, smallest, shown, lambda name, data: _read(name, data, files))
 
 
-def _read(name: str, content: bytes) -> tuple[Module, Function]:
-    """A program as a file of its own is read."""
-    from graphgen.lowering.runnable import runnable
+def _read(name: str, content: bytes, files: ProgramFiles | None = None) -> tuple[Module, Function]:
+    """A program as a file of its own is read, which it is compiled from."""
+    from graphgen.lowering.backends.program_files import ProgramFiles
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / name
         path.write_bytes(content)
-        module = runnable(read_module(str(path)))
-    return bound_program(module, None, "")
+        return _opened(str(path), None, "", {}, files or ProgramFiles())

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from graphgen.exec.backend import Backend
     from graphgen.exec.session import Workload
     from graphgen.ir import Module
+    from graphgen.lowering.backends.program_files import ProgramFiles
     from graphgen.passes.core import Pass
     from graphgen.passes.workload.short_script import Script
     from graphgen.passes.workload.value_ranges import ArraySource
@@ -102,10 +103,10 @@ def checked_checkpoint(module: Module, path: str) -> Checkpoint:
     return checkpoint
 
 
-def rounding_backend(on: str) -> Backend | None:
-    """The backend of ``--on``; ``None`` for NumPy."""
+def rounding_backend(on: str, files: ProgramFiles | None = None) -> Backend | None:
+    """The backend of ``--on``, with the files that it may compile; ``None`` for NumPy."""
     if on == "numpy":
         return None
     from graphgen.lowering.backends.named import backend_called
 
-    return backend_called(on)
+    return backend_called(on, files=files)

@@ -33,6 +33,19 @@ SHARDING_MARKERS: Final = (
     "xla.sdy.FuncResultSharding",
     "xla.sdy.PropagationBarrier",
 )
+# Those that XLA's partitioner removes.
+_OF_PARTITIONER: Final = (
+    PARTITIONER_MARKER,
+    "SPMDFullToShardShape",
+    "SPMDShardToFullShape",
+    *(
+        f"xla.sdy.{name}"
+        for name in (
+            *("FuncResultSharding", "PropagationBarrier"),
+            *("GlobalToLocalShape", "LocalToGlobalShape"),
+        )
+    ),
+)
 # Boundaries and transfers of Neuron's compiler, whose results are their operands.
 NEURON_MARKERS: Final = (
     "AwsNeuronTransferWithStaticRing",
@@ -83,6 +96,11 @@ ADMITTED: Final = {
 def only_xla_runs(target: str) -> bool:
     """True for a target that XLA can run, and NumPy cannot."""
     return ADMITTED.get(target) is RunsOn.XLA
+
+
+def xla_has(target: str) -> bool:
+    """True for a target that XLA and jaxlib have of themselves, so that a file may name it."""
+    return target in LAPACK or target in _OF_PARTITIONER
 
 
 def is_marker(target: str) -> bool:

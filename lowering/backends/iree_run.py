@@ -14,7 +14,7 @@ from graphgen.eval import Array
 from graphgen.ir import Function, Module
 from graphgen.lowering.cpu.backend import alone_for_xla, compiled_noise
 from graphgen.lowering.cpu.isolated_run import ask_for_arrays, packed
-from graphgen.lowering.cpu.program import write_program
+from graphgen.lowering.cpu.program import written_text
 from graphgen.worker_process import WorkerProcess, with_length
 
 _WORKER: Final = "graphgen.lowering.backends.iree_worker"
@@ -40,18 +40,18 @@ class IreeBackend:
                 f"IREE runs one rank here, @{function.name} has {len(inputs)}",
                 help="numpy, cpu and xla run several",
             )
-        written = write_program(*alone_for_xla(module, function, as_is=True))
-        if written.text.is_hlo:
+        interface, program = written_text(*alone_for_xla(module, function, as_is=True))
+        if program.is_hlo:
             raise GraphgenError(
                 "GG0401",
                 f"@{function.name} has instructions that only HLO can say; IREE takes StableHLO",
                 help="graphgen minify leaves out what is not at fault; xla takes HLO",
             )
-        columns = written.interface.argument_arrays(inputs)
-        text = np.frombuffer(str(written.text.data).encode(), np.uint8)
+        columns = interface.argument_arrays(inputs)
+        text = np.frombuffer(str(program.data).encode(), np.uint8)
         request = packed({}, [text, *[array for column in columns for array in column]])
         made = ask_for_arrays(_CHILD, with_length(request), function.name, "IREE")
-        return [dict(zip(written.interface.outputs, made, strict=True))]
+        return [dict(zip(interface.outputs, made, strict=True))]
 
     def noise(self, module: Module) -> float:
         """See :func:`~graphgen.lowering.cpu.backend.compiled_noise`."""

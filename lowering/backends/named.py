@@ -1,7 +1,8 @@
 """Backends by name, as ``--on`` of the commands takes them.
 
 ``numpy`` evaluates op by op. ``cpu`` is XLA on this CPU after graphgen's legalization, which avoids
-faults of XLA. ``xla`` compiles a program as it stands. ``iree`` is a compiler of its own.
+faults of XLA. ``xla`` compiles a program as it stands: the file that it was read from, where
+XLA takes its form. ``iree`` is a compiler of its own.
 ``pjrt:PLATFORM`` is a plugin that JAX finds. All but ``numpy`` and ``cpu`` run in a child process.
 """
 
@@ -23,13 +24,16 @@ from graphgen.lowering.backends.backend_names import (
     PJRT,
     is_backend_name,
 )
+from graphgen.lowering.backends.program_files import THE_FILE, WRITTEN_AGAIN, ProgramFiles
 from graphgen.lowering.cpu.backend import (
     CpuBackend,
     IsolatedPrograms,
     alone_for_xla,
     compiled_noise,
 )
+from graphgen.lowering.cpu.given_file import UnfitFileError
 from graphgen.lowering.cpu.isolated_run import ISOLATED, isolated_on
+from graphgen.lowering.cpu.program import file_program
 
 
 def check_backend(name: str) -> str:
@@ -55,12 +59,13 @@ def has_iree() -> bool:
         return False
 
 
-def backend_called(name: str, devices: int = 8) -> Backend:
+def backend_called(name: str, devices: int = 8, files: ProgramFiles | None = None) -> Backend:
     """The backend of a name (GG0705 for none).
 
     Args:
         name: one of those in :mod:`~graphgen.lowering.backends.backend_names`.
         devices: virtual devices of this process, for ``cpu``.
+        files: which ``xla`` and plugins compile as they stand.
     """
     check_backend(name)
     if name == NUMPY:
@@ -71,18 +76,26 @@ def backend_called(name: str, devices: int = 8) -> Backend:
         from graphgen.lowering.backends.iree_run import IreeBackend
 
         return IreeBackend()
-    return XlaBackend(name.removeprefix(PJRT) if name.startswith(PJRT) else "")
+    platform = name.removeprefix(PJRT) if name.startswith(PJRT) else ""
+    return XlaBackend(platform, files or ProgramFiles())
 
 
 @dataclass(slots=True)
 class XlaBackend:
     """Programs as they stand, compiled in a child process by XLA or by a plugin.
 
+    The program of a file is compiled from the bytes of the file, any other one as graphgen writes
+    it, without what keeps XLA from faults of its own.
+
     Attributes:
         platform: of JAX; empty for XLA on this CPU.
+        files: that stand for programs.
+        compiled: what the last run compiled, and why that was not the file, both in words.
     """
 
     platform: str = ""
+    files: ProgramFiles = field(default_factory=ProgramFiles)
+    compiled: tuple[str, str] = (WRITTEN_AGAIN, "")
     _programs: IsolatedPrograms = field(init=False)
 
     def __post_init__(self) -> None:
@@ -97,6 +110,14 @@ class XlaBackend:
             GraphgenError: GG0401 where the compiler refuses the program, ends its process or takes
                 too long, GG1005 where JAX has no such platform.
         """
+        file = self.files.find(module, function)
+        if file is not None:
+            self.compiled = THE_FILE, ""
+            try:
+                return self._programs.runs.run(file_program(module, function, file), inputs)
+            except UnfitFileError as error:
+                self.files.remove(module, function, error.what)
+        self.compiled = WRITTEN_AGAIN, self.files.reason(module, function)
         return self._programs.run(*alone_for_xla(module, function, as_is=True), inputs)
 
     def noise(self, module: Module) -> float:

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from graphgen.atomic_write import write_inside
 from graphgen.errors import GraphgenError
@@ -15,11 +16,15 @@ from graphgen.exec.inputs import write_arrays
 from graphgen.exec.program_run import needed
 from graphgen.ir import Function, Module
 from graphgen.json_value import Json
+from graphgen.lowering.backends.named import XlaBackend
 from graphgen.lowering.backends.triage import RIGHT, WRONG, CompilerVerdict, Triage
 from graphgen.lowering.cpu.backend import alone_for_xla, without_channels
-from graphgen.lowering.cpu.program import write_program
+from graphgen.lowering.cpu.given_file import HLO, HLO_TEXT, STABLEHLO
+from graphgen.lowering.cpu.program import written_text
+from graphgen.lowering.stablehlo.read import BYTECODE
 from graphgen.report.table import Table
 
+_ENDINGS: Final = {STABLEHLO: ".mlir", HLO: ".pb", HLO_TEXT: ".hlo"}
 _COLUMNS = ["backend", "verdict", "where", "NumPy", "backend's", "ops"]
 
 
@@ -58,7 +63,7 @@ def _size(found: FileReproducer | None) -> str:
     return "-" if found is None else str(found.ops)
 
 
-def verdict_json(verdict: CompilerVerdict, reproducer: FileReproducer | None) -> Json:
+def verdict_json(verdict: CompilerVerdict, reproducer: FileReproducer | None) -> dict[str, Json]:
     """One verdict."""
     found, error = verdict.difference, verdict.error
     return {
@@ -99,7 +104,7 @@ def reproducer_of(
         read: opens a program of a name and content.
     """
     (function,) = module.programs()
-    name, content = _written(module, function)
+    name, content = _as_given(triage, module, verdict) or _written(module, function)
     inputs = dict(verdict.inputs)
     shown = None
     try:
@@ -118,6 +123,14 @@ def reproducer_of(
     return FileReproducer(ops, files, shown)
 
 
+def _as_given(triage: Triage, module: Module, verdict: CompilerVerdict) -> tuple[str, bytes] | None:
+    """The user's file, where a compiler is at fault for nothing smaller than that."""
+    backend = triage.backends[verdict.name]
+    (function,) = module.programs()
+    file = backend.files.find(module, function) if isinstance(backend, XlaBackend) else None
+    return None if file is None else (f"program{_ENDINGS[file.form]}", file.data)
+
+
 def _written(module: Module, function: Function) -> tuple[str, bytes]:
     """The program as StableHLO, or as HLO where only that can say it; IR text where neither can."""
     from graphgen.text import print_module
@@ -125,7 +138,7 @@ def _written(module: Module, function: Function) -> tuple[str, bytes]:
     try:
         alone, ready = alone_for_xla(module, function, as_is=True)
         without_channels(alone)
-        text = write_program(alone, ready).text
+        text = written_text(alone, ready)[1]
     except GraphgenError:
         return "program.gg", print_module(module).encode()
     data = text.data if isinstance(text.data, bytes) else text.data.encode()
@@ -162,8 +175,9 @@ def _report(
         lines += [f"The same numbers come from {others}: they may share the code at fault.", ""]
     again = "It fails again as a file:" if shown is not None else "As a file it does not fail:"
     lines += [again, "", "```console", f"$ {shlex.join(words)}", "```", ""]
-    if file != "program.pb":
-        lines += [f"The program `@{program}`:", "", "```mlir", content.decode().rstrip(), "```", ""]
+    if not file.endswith(".pb") and not content.startswith(BYTECODE):
+        text = content.decode().rstrip()
+        lines += [f"The program `@{program}`:", "", "```mlir", text, "```", ""]
     return "\n".join(lines)
 
 

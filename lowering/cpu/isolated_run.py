@@ -22,11 +22,12 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import Array
 from graphgen.json_value import parse_json
 from graphgen.limits import RUN_SECONDS
+from graphgen.lowering.cpu.given_file import GivenFile, UnfitFileError
 from graphgen.lowering.cpu.program import WrittenProgram
 from graphgen.worker_process import WorkerProcess, read_whole, with_length
 
-# The first byte of an answer: arrays, or an error.
-MADE, REFUSED = b"+", b"-"
+# The first byte of an answer: arrays, an error, or why a file is not compiled as it stands.
+MADE, REFUSED, UNFIT = b"+", b"-", b"?"
 CODE: Final = "GRAPHGEN_XLA_CODE"
 _WORKER: Final = "graphgen.lowering.cpu.isolated_worker"
 # Signals after which the numbers of a program say nothing, in words.
@@ -67,6 +68,7 @@ class IsolatedRuns:
         Raises:
             GraphgenError: GG0401 if XLA refuses the program, ends the process or takes too long,
                 GG0402 for a missing argument or another shape, GG1005 for an unknown platform.
+            UnfitFileError: the program is a file, and XLA is not given it as it stands.
         """
         return _by_name(written, self._ask(written, inputs, 0))
 
@@ -91,27 +93,29 @@ class IsolatedRuns:
     ) -> list[Array]:
         program = written.interface
         columns = program.argument_arrays(inputs)
-        if program.ranks > self.devices:
+        devices = program.ranks
+        if isinstance(written.text, GivenFile):
+            columns = written.text.whole(columns)
+            devices = max(devices, written.text.partitions)
+        if devices > self.devices:
             self.worker.close()
-            self.devices = program.ranks
+            self.devices = devices
         request = self._request(written, columns, repeats)
         return ask_for_arrays(self.worker, request, program.name, "XLA")
 
     def _request(
         self, written: WrittenProgram, columns: Sequence[Sequence[Array]], repeats: int
     ) -> bytes:
-        text = written.text.data
+        own, data = written.text.request()
+        split = isinstance(written.text, GivenFile) and written.text.partitions > 1
         head = {
-            "ranks": written.interface.ranks,
+            **own,
+            "ranks": 1 if split else written.interface.ranks,
             "devices": self.devices,
-            "hlo": written.text.is_hlo,
-            "binary": isinstance(text, bytes),
-            "lapack": written.text.calls_lapack,
             "code": os.environ.get(CODE, ""),
             "platform": self.platform,
             "repeats": repeats,
         }
-        data = text if isinstance(text, bytes) else text.encode()
         program_text = np.frombuffer(data, np.uint8)
         arrays = [array for column in columns for array in column]
         return with_length(packed(head, [program_text, *arrays]))
@@ -120,6 +124,9 @@ class IsolatedRuns:
 def _by_name(written: WrittenProgram, made: Sequence[Array]) -> list[dict[str, Array]]:
     """The outputs of each rank by name, of arrays one output after the other."""
     names, ranks = written.interface.outputs, written.interface.ranks
+    if isinstance(written.text, GivenFile) and written.text.partitions > 1:
+        # Every rank has the arrays of all partitions.
+        return [dict(zip(names, made, strict=True)) for _ in range(ranks)]
     return [
         {name: made[index * ranks + rank] for index, name in enumerate(names)}
         for rank in range(ranks)
@@ -137,6 +144,7 @@ def ask_for_arrays(worker: WorkerProcess, request: bytes, name: str, compiler: s
 
     Raises:
         GraphgenError: the child's, or GG0401 where it ended or took too long.
+        UnfitFileError: the child did not give a file to XLA.
     """
     answer = worker.ask(request, read_whole, RUN_SECONDS.most)
     if not answer and worker.took_too_long:
@@ -147,6 +155,8 @@ def ask_for_arrays(worker: WorkerProcess, request: bytes, name: str, compiler: s
         )
     if not answer:
         raise _ended(worker.ended_by, name, compiler)
+    if answer[:1] == UNFIT:
+        raise UnfitFileError("GG0401", answer[1:].decode())
     if answer[:1] == REFUSED:
         said = cast("Mapping[str, str]", parse_json(answer[1:]))
         raise GraphgenError(said["code"], said["what"], note=said["note"], help=said["help"])

@@ -14,7 +14,9 @@ import numpy as np
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array
 from graphgen.lowering.cpu import pjrt
-from graphgen.lowering.cpu.isolated_run import CODE, MADE, packed, refusal, unpacked
+from graphgen.lowering.cpu.compile_file import compiled_file, joined_results, split_arguments
+from graphgen.lowering.cpu.given_file import UnfitFileError
+from graphgen.lowering.cpu.isolated_run import CODE, MADE, UNFIT, packed, refusal, unpacked
 from graphgen.lowering.cpu.program import XlaText
 from graphgen.worker_process import answer_requests
 
@@ -34,18 +36,24 @@ def answer(body: bytes) -> bytes:
         else:
             pjrt.configure(int(str(head["devices"])))
         return MADE + _run(head, arrays)
+    except UnfitFileError as error:
+        return UNFIT + error.what.encode()
     except GraphgenError as error:
         return refusal(error)
 
 
 def _run(head: Mapping[str, object], arrays: Sequence[Array]) -> bytes:
-    ranks = int(str(head["ranks"]))
-    executable = _compiled(head, arrays[0].tobytes(), ranks)
+    ranks, partitions = int(str(head["ranks"])), int(str(head.get("partitions", 1)))
     given = arrays[1:]
+    executable = _compiled(head, arrays[0].tobytes(), given)
     columns = [given[place : place + ranks] for place in range(0, len(given), ranks)]
+    if partitions > 1:
+        columns = split_arguments(executable, given, partitions)
     try:
         results = pjrt.launch(executable, [pjrt.put(column) for column in columns])
         made = [np.asarray(part) for column in results for part in column]
+        if partitions > 1:
+            made = joined_results(executable, made, head)
         repeats = int(str(head["repeats"]))
         if repeats:
             made.append(_recorded(executable, columns, repeats))
@@ -68,11 +76,14 @@ def _recorded(
     return np.frombuffer(pjrt.recorded(run, repeats), np.uint8)
 
 
-def _compiled(head: Mapping[str, object], data: bytes, ranks: int) -> pjrt.Executable:
+def _compiled(head: Mapping[str, object], data: bytes, given: Sequence[Array]) -> pjrt.Executable:
     """The program of a request, compiled once."""
-    said = [head[key] for key in ("ranks", "hlo", "binary", "code")]
-    key = hashlib.sha256(json.dumps(said).encode() + data).digest()
+    ranks = int(str(head["ranks"]))
+    said = {name: value for name, value in head.items() if name not in ("repeats", "arrays")}
+    key = hashlib.sha256(json.dumps(said, sort_keys=True).encode() + data).digest()
     found = _programs.pop(key, None)
+    if found is None and "form" in head:
+        found = compiled_file(head, data, [array.shape for array in given[::ranks]])
     if found is None:
         text = data if head["binary"] else data.decode()
         found = XlaText(text, bool(head["hlo"]), bool(head["lapack"])).compiled(ranks)

@@ -20,6 +20,7 @@ import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -193,20 +194,20 @@ def _overrides() -> dict[str, bool | int]:
     return QUICK if kind == "quick" else {}
 
 
-def _options(ranks: int) -> Any:
+def _options(ranks: int, partitions: int = 1) -> Any:
     # JAX comes before jaxlib: it lets XLA log warnings, but not that there are devices.
-    numbers = [device.id for device in devices(ranks)]
+    numbers = [device.id for device in devices(ranks * partitions)]
     from jaxlib import xla_client
 
     options = cast(Any, xla_client.CompileOptions())
     if _platform() == CPU:
         options.env_option_overrides = list(_overrides().items())
-    options.num_replicas = ranks
-    options.num_partitions = 1
     build = options.executable_build_options
-    build.num_replicas = ranks
-    build.num_partitions = 1
-    ids = np.asarray(numbers, np.int64).reshape(ranks, 1)
+    for each in (options, build):
+        each.num_replicas, each.num_partitions = ranks, partitions
+    if partitions > 1:
+        build.use_spmd_partitioning = build.use_shardy_partitioner = True
+    ids = np.asarray(numbers, np.int64).reshape(ranks, partitions)
     options.device_assignment = cast(Any, xla_client).DeviceAssignment.create(ids)
     return options
 
@@ -228,26 +229,101 @@ def stablehlo_of(proto: bytes) -> bytes:
 
     On its way XLA is left to choose any layout, and would.
     """
-    from jax._src.interpreters import mlir
-    from jax._src.lib import _jax  # pyright: ignore[reportPrivateUsage]
-    from jax._src.lib.mlir import ir
+    return read_stablehlo(converted_hlo(proto)).bytecode
 
-    private = cast(Any, ir)
-    out = io.BytesIO()
+
+def converted_hlo(proto: bytes) -> bytes:
+    """XLA's own conversion of an HLO module to StableHLO bytecode (GG0401 if XLA refuses)."""
+    from jax._src.lib import _jax  # pyright: ignore[reportPrivateUsage]
+
     try:
-        with mlir.make_ir_context():
-            module = private.Module.parse(cast(Any, _jax).mlir.hlo_to_stablehlo(proto))
-            for function in module.body.operations:
-                for key in ("arg_attrs", "res_attrs"):
-                    if key in function.attributes:
-                        kept = [_without_layout(private, i) for i in function.attributes[key]]
-                        function.attributes[key] = private.ArrayAttr.get(kept)
-            # As bytecode: the text of some programs does not parse again.
-            module.operation.write_bytecode(out)
+        return cast(bytes, cast(Any, _jax).mlir.hlo_to_stablehlo(proto))
     except Exception as error:
         what = f"XLA refuses the module: {first_line(error)}"
         raise GraphgenError("GG0401", what) from error
-    return out.getvalue()
+
+
+def hlo_of_text(text: str) -> bytes:
+    """The HloModuleProto of HLO text, by XLA's own parser (GG0401 if it refuses)."""
+    from jaxlib import _hlo  # pyright: ignore[reportAttributeAccessIssue]
+
+    try:
+        return bytes(cast(Any, _hlo).hlo_module_from_text(text).as_serialized_hlo_module_proto())
+    except Exception as error:
+        what = f"XLA refuses the module: {first_line(error)}"
+        raise GraphgenError("GG0401", what) from error
+
+
+@dataclass(frozen=True, slots=True)
+class StablehloModule:
+    """A module as MLIR reads it.
+
+    Attributes:
+        bytecode: of it, with row-major arguments and results.
+        targets: of its custom calls.
+        arguments, results: sizes of each argument and result of @main, ``None`` for one that is
+            not an array of fixed sizes.
+    """
+
+    bytecode: bytes
+    targets: frozenset[str]
+    arguments: tuple[tuple[int, ...] | None, ...]
+    results: tuple[tuple[int, ...] | None, ...]
+
+
+# A portable artifact names its producer after MLIR's magic number.
+_PRODUCER = b"StableHLO_v"
+
+
+def read_stablehlo(data: bytes) -> StablehloModule:
+    """Read StableHLO as text or bytecode by MLIR (GG0401 if it refuses)."""
+    from jax._src.interpreters import mlir
+    from jax._src.lib.mlir import ir
+    from jax.extend import mlir as artifacts
+
+    private = cast(Any, ir)
+    out = io.BytesIO()
+    targets: set[str] = set()
+
+    def visit(op: Any) -> Any:
+        if "call_target_name" in op.attributes:
+            targets.add(str(op.attributes["call_target_name"].value))
+        return private.WalkResult.ADVANCE
+
+    try:
+        with mlir.make_ir_context():
+            if _PRODUCER in data[:32]:
+                module = artifacts.deserialize_portable_artifact(data)
+            else:
+                module = private.Module.parse(data)
+            module.operation.walk(visit)
+            kinds = [], []
+            for function in module.body.operations:
+                if "sym_name" in function.attributes and "function_type" in function.attributes:
+                    _strip_layouts(private, function)
+                    if function.attributes["sym_name"].value == "main":
+                        stated = function.attributes["function_type"].value
+                        kinds = stated.inputs, stated.results
+            # As bytecode: the text of some programs does not parse again.
+            module.operation.write_bytecode(out)
+            arguments, results = [tuple([_sizes(private, k) for k in each]) for each in kinds]
+    except Exception as error:
+        what = f"XLA refuses the module: {first_line(error)}"
+        raise GraphgenError("GG0401", what) from error
+    return StablehloModule(out.getvalue(), frozenset(targets), arguments, results)
+
+
+def _sizes(ir: Any, type_: Any) -> tuple[int, ...] | None:
+    fixed = isinstance(type_, ir.RankedTensorType) and type_.has_static_shape
+    return tuple(type_.shape) if fixed else None
+
+
+def _strip_layouts(ir: Any, function: Any) -> None:
+    """Leave arguments and results of a function in row-major order."""
+    for key in ("arg_attrs", "res_attrs"):
+        if key in function.attributes:
+            kept = [_without_layout(ir, item) for item in function.attributes[key]]
+            function.attributes[key] = ir.ArrayAttr.get(kept)
 
 
 def _without_layout(ir: Any, attributes: Any) -> Any:
@@ -262,11 +338,18 @@ def initialize_lapack() -> None:
     cast(Any, _lapack).initialize()
 
 
-def compile_text(text: str | bytes, ranks: int) -> Executable:
-    """Compile StableHLO, as text or bytecode, for ``ranks`` replicas (GG0401 if XLA refuses)."""
-    options = _options(ranks)
+def compile_text(text: str | bytes, ranks: int, partitions: int = 1) -> Executable:
+    """Compile StableHLO, as text or bytecode (GG0401 if XLA refuses).
+
+    Args:
+        text: the program.
+        ranks: number of replicas.
+        partitions: of each replica; of several, XLA's partitioner splits the program.
+    """
+    options = _options(ranks, partitions)
+    homes = _device_list(ranks * partitions)
     try:
-        return cast(Executable, _client().compile_and_load(text, _device_list(ranks), options))
+        return cast(Executable, _client().compile_and_load(text, homes, options))
     except Exception as error:
         compiler = "XLA" if _platform() == CPU else _platform()
         what = f"{compiler} refuses the program: {first_line(error)}"
@@ -283,6 +366,17 @@ def first_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines()]
     said = [line for line in lines if line and not _HEADING.fullmatch(line)]
     return (said or lines or [type(error).__name__])[0]
+
+
+def shardings(executable: Executable) -> tuple[list[str], list[str]]:
+    """HLO's spelling of the sharding of each parameter and result; empty lists without any."""
+    from jaxlib import xla_client
+
+    private = cast(Any, xla_client)
+    known = cast(Any, executable)
+    both = known.get_parameter_shardings(), known.get_output_shardings()
+    spelled = [[str(private.HloSharding.from_proto(item)) for item in each or ()] for each in both]
+    return spelled[0], spelled[1]
 
 
 def recorded(run: Callable[[], None], repeats: int) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from graphgen.exec.bind import array_of
 from graphgen.ir import Function, Module, Op, TensorType, Value
 from graphgen.lowering.abi import donated
 from graphgen.lowering.cpu import pjrt
+from graphgen.lowering.cpu.given_file import GivenFile
 from graphgen.lowering.cpu_kernels.kernel_library import kernel_library
 from graphgen.ops.admitted_calls import LAPACK, PARTITIONER_MARKER, refused_call
 from graphgen.ops.custom_calls import NKI, native_call
@@ -113,8 +114,8 @@ def compile_program(module: Module, function: Function) -> CpuProgram:
 
     One with instructions that have no op here, which only HLO can say, goes to XLA as HLO.
     """
-    written = write_program(module, function)
-    return _described(written.interface, function, written.text.compiled(module.ranks))
+    interface, text = written_text(module, function)
+    return _described(interface, function, text.compiled(module.ranks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,12 @@ class XlaText:
     data: str | bytes
     is_hlo: bool
     calls_lapack: bool = False
+
+    def request(self) -> tuple[Mapping[str, object], bytes]:
+        """What a process that compiles it is told, and the bytes."""
+        binary = isinstance(self.data, bytes)
+        head = {"hlo": self.is_hlo, "binary": binary, "lapack": self.calls_lapack}
+        return head, self.data if isinstance(self.data, bytes) else self.data.encode()
 
     def compiled(self, ranks: int) -> pjrt.Executable:
         """Compile it for a number of ranks (GG0401 if XLA refuses it)."""
@@ -151,11 +158,34 @@ class WrittenProgram:
     """
 
     interface: ProgramInterface
-    text: XlaText
+    text: XlaText | GivenFile
+
+
+def file_program(module: Module, function: Function, file: GivenFile) -> WrittenProgram:
+    """The program of a file, which is compiled as it stands.
+
+    Args:
+        module: what was read from the file.
+        function: the program.
+        file: its bytes.
+
+    Raises:
+        GraphgenError: GG0403 for an instruction that XLA would refuse in its own terms.
+    """
+    for op in [op for item in module.functions.values() for op in item.block]:
+        if op.name == "hlo.opaque":
+            _check_opaque(op)
+    results = tuple([value.type for _, value in function.outputs])
+    return WrittenProgram(_interface(module, function), replace(file, results=results))
 
 
 def write_program(module: Module, function: Function) -> WrittenProgram:
-    """Write one function of a module at level ``target`` for XLA.
+    """Write one function of a module at level ``target`` for XLA; see :func:`written_text`."""
+    return WrittenProgram(*written_text(module, function))
+
+
+def written_text(module: Module, function: Function) -> tuple[ProgramInterface, XlaText]:
+    """The interface of one function of a module at level ``target``, and what XLA is given.
 
     Raises:
         GraphgenError: GG0401 for an op that has no form there, GG0403 for a custom call that is
@@ -179,9 +209,9 @@ def write_program(module: Module, function: Function) -> WrittenProgram:
     if lapack or any(op.name == "hlo.opaque" for op in every):
         from graphgen.lowering.hlo import emit_hlo
 
-        return WrittenProgram(interface, XlaText(emit_hlo(module, function), True, lapack))
+        return interface, XlaText(emit_hlo(module, function), True, lapack)
     text = emit_stablehlo(module, function, preserved=False)
-    return WrittenProgram(interface, XlaText(text, False, lapack))
+    return interface, XlaText(text, False, lapack)
 
 
 def called_targets(op: Op) -> list[str]:

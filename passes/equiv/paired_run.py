@@ -42,6 +42,7 @@ class CompareOptions:
         program: which, where one module has several and the other has one.
         evaluator: what runs the programs in their own types; ``None`` for NumPy in float64, which
             compares what they mean.
+        second: the evaluator of the second module, where it has one of its own.
         script: the calls that language models of one interface are taken through.
         redraw: changes the calls and arrays of the module given, before ``inputs`` are put in.
         observers: of the runs of the first and of the second module, in NumPy.
@@ -53,6 +54,7 @@ class CompareOptions:
     inputs: Mapping[str, Array] = field(default_factory=dict[str, Array])
     program: str | None = None
     evaluator: Backend | None = None
+    second: Backend | None = None
     script: Script = "auto"
     redraw: Callable[[Module, Workload], Workload] | None = None
     observers: tuple[Observer | None, Observer | None] = (None, None)
@@ -64,7 +66,8 @@ class CompareOptions:
 
     def run(self, side: int) -> Backend:
         """The backend of programs of the first module, 0, or of the second, 1."""
-        return self.evaluator or NumpyBackend(MEANING, self.observers[side])
+        own = self.second if side else None
+        return own or self.evaluator or NumpyBackend(MEANING, self.observers[side])
 
     def drawn(self, module: Module, workload: Workload) -> Workload:
         """The workload of a module with the arrays that are given or drawn otherwise."""

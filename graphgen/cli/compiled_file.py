@@ -1,0 +1,75 @@
+"""The files that ``--on xla`` and plugins compile as they stand, and the note on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphgen.cli.console import note
+from graphgen.lowering.backends.backend_names import compiles_files
+
+if TYPE_CHECKING:
+    from graphgen.exec.backend import Backend
+    from graphgen.ir import Function, Module
+    from graphgen.lowering.backends.program_files import ReadFile
+    from graphgen.lowering.open import Source
+
+
+def file_for(on: str, source: Source, module: Module) -> ReadFile | None:
+    """A file that was read, if a backend of ``--on`` compiles files; ask before the module changes.
+
+    Args:
+        on: names of backends between commas.
+        source: the file.
+        module: as it was read.
+    """
+    if not any(map(compiles_files, on.split(","))):
+        return None
+    from graphgen.lowering.backends.program_files import read_file
+
+    return read_file(source, module)
+
+
+def backend_for(
+    on: str, file: ReadFile | None, module: Module, function: Function, *, changed: bool
+) -> Backend:
+    """The backend of ``--on``, which compiles a file as it stands if it can.
+
+    Args:
+        on: name of the backend.
+        file: what :func:`file_for` gives.
+        module: what was read from it, ready to be run.
+        function: its program.
+        changed: sizes were bound, for one, so that it is not the file's program any more.
+    """
+    from graphgen.lowering.backends.named import backend_called
+    from graphgen.lowering.backends.program_files import ProgramFiles
+
+    files = ProgramFiles()
+    if file is not None:
+        files.add(file, module, function, changed=changed)
+    return backend_called(on, 1, files)
+
+
+def compiled_text(backend: Backend) -> str | None:
+    """What a backend compiled in its last run; ``None`` for NumPy."""
+    from graphgen.exec import NumpyBackend
+    from graphgen.lowering.backends.named import XlaBackend
+    from graphgen.lowering.backends.program_files import WRITTEN_AGAIN
+
+    if isinstance(backend, XlaBackend):
+        return backend.compiled[0]
+    return None if isinstance(backend, NumpyBackend) else WRITTEN_AGAIN
+
+
+def note_compiled(backend: Backend, name: str = "") -> None:
+    """Say what a backend compiled in its last run, where that can be a file, and why it is not.
+
+    Args:
+        backend: what ran a program.
+        name: of the backend or of the file, where there are several.
+    """
+    from graphgen.lowering.backends.named import XlaBackend
+
+    if isinstance(backend, XlaBackend):
+        said, why = backend.compiled
+        note(f"{f'{name} ' if name else ''}compiled: {said}{f' ({why})' if why else ''}")
