@@ -9,17 +9,16 @@ shardings change no number.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from math import prod
+from collections.abc import Mapping
 from typing import Final
 
 from graphgen.errors import GraphgenError
-from graphgen.ir import WHOLE_ARRAYS, AttrValue, Function, Literal, Module, Op, Value, tensor
-from graphgen.ir.dtype import encode, s32, u32
+from graphgen.ir import WHOLE_ARRAYS, Function, Module, Op, Value
 from graphgen.lowering.hlo.annotations import SHARDING, frontend_map
 from graphgen.lowering.hlo.partitioning import partitioning_of
 from graphgen.lowering.hlo_text.hlo_sharding import HloSharding, parse_sharding
 from graphgen.lowering.in_place import ops_after, replace_op
+from graphgen.lowering.rank_parts import RankParts, Tiles, tiles_of
 from graphgen.lowering.stablehlo.manual_computation import TO_GLOBAL, TO_LOCAL
 from graphgen.lowering.stablehlo.shardy import ShardyMesh, meshes_of_module, value_shardings
 from graphgen.ops import make_attrs
@@ -83,29 +82,25 @@ class _Between:
         self.ranks = ranks
         self.target = _target(op)
         self.to_local = self.target in (TO_LOCAL, OLD_TO_LOCAL)
-        self.rank: Value | None = None
         self.shardings = self._shardings(meshes)
 
     def write(self) -> None:
         """Replace the custom call."""
-        with ops_after(self.function, self.op) as self.b:
-            made = self._made()
+        with ops_after(self.function, self.op) as b:
+            made = self._made(RankParts(b, self.ranks))
         replace_op(self.function, self.op, made)
 
-    def _made(self) -> list[Value]:
+    def _made(self, ops: RankParts) -> list[Value]:
         made: list[Value] = []
         for value, result, sharding in zip(
             self.op.operands, self.op.results, self.shardings, strict=True
         ):
             whole, part = (value, result) if self.to_local else (result, value)
             tiles = self._tiles(sharding, whole, part)
-            for dim, places in tiles.items():
-                value = (
-                    self._part(value, dim, places, part.type.dims[dim])
-                    if self.to_local
-                    else self._gathered(value, dim, places, tiles)
-                )
-            made.append(value)
+            if self.to_local:
+                made.append(ops.part(value, part.type, tiles))
+            else:
+                made.append(ops.whole(value, tiles))
         return made
 
     # ---- shardings -------------------------------------------------------------------------------
@@ -133,59 +128,11 @@ class _Between:
             raise self._error("no sharding states the part of a device")
         return parse_sharding(text)
 
-    def _tiles(
-        self, sharding: HloSharding, whole: Value, part: Value
-    ) -> dict[int, tuple[int, ...]]:
-        """Of each dimension that is split, the place of every rank's part along it."""
-        sizes, parts = whole.type.dims, sharding.parts
-        wanted = {
-            d: n // p for d, (n, p) in enumerate(zip(sizes, part.type.dims, strict=True)) if n != p
-        }
-        if not wanted:
-            return {}
-        order = sharding.order
-        if sharding.kind != "devices" or sorted(order) != list(range(self.ranks)):
-            raise self._error(f"{sharding.text} does not give each of {self.ranks} devices a part")
-        for dim, count in wanted.items():
-            if parts[dim] != count or part.type.dims[dim] * count != sizes[dim]:
-                what = f"{part.type.text} is not a part of {whole.type.text} by {sharding.text}"
-                raise self._error(what)
-        place = {device: number for number, device in enumerate(order)}
-        found: dict[int, tuple[int, ...]] = {}
-        for dim in wanted:
-            inner = prod(sharding.dims[dim + 1 :])
-            found[dim] = tuple([place[r] // inner % parts[dim] for r in range(self.ranks)])
-        return found
+    def _tiles(self, sharding: HloSharding, whole: Value, part: Value) -> Tiles:
+        try:
+            return tiles_of(sharding, whole.type, part.type, self.ranks)
+        except GraphgenError as error:
+            raise self._error(error.what) from error
 
     def _error(self, what: str) -> GraphgenError:
         return GraphgenError("GG0205", f"{self.target}: {what}", where=repr(self.op.loc))
-
-    # ---- parts -----------------------------------------------------------------------------------
-
-    def _part(self, x: Value, dim: int, places: Sequence[int], size: int) -> Value:
-        """The part of this rank along one dimension."""
-        if self.rank is None:
-            opcode: dict[str, AttrValue] = {"opcode": "replica-id", "results": (tensor(u32, ()),)}
-            number = self.b.emit("hlo.opaque", [], opcode).result
-            self.rank = self.b.convert(number, s32)
-        numbers = b"".join([encode(s32, place * size) for place in places])
-        starts = Literal(s32, (self.ranks,), numbers)
-        table = self.b.emit("constant", [], {"value": starts}).result
-        start = self.b.emit("dynamic_slice", [table, self.rank], {"slice_sizes": (1,)}).result
-        start, zero = self.b.reshape(start, ()), self.b.literal(0, s32)
-        at = [start if d == dim else zero for d in range(x.type.rank)]
-        sizes = [size if d == dim else n for d, n in enumerate(x.type.dims)]
-        return self.b.emit("dynamic_slice", [x, *at], {"slice_sizes": tuple(sizes)}).result
-
-    def _gathered(
-        self, x: Value, dim: int, places: Sequence[int], tiles: Mapping[int, Sequence[int]]
-    ) -> Value:
-        """The parts along one dimension, of the ranks that are alike in all others."""
-        count = max(places) + 1
-        members: dict[object, list[list[int]]] = {}
-        for rank, place in enumerate(places):
-            others = tuple([tiles[d][rank] for d in tiles if d != dim])
-            members.setdefault(others, [[] for _ in range(count)])[place].append(rank)
-        groups = [group for columns in members.values() for group in zip(*columns, strict=True)]
-        attrs: dict[str, AttrValue] = {"dimension": dim, "replica_groups": tuple(groups)}
-        return self.b.emit("all_gather", [x], attrs).result

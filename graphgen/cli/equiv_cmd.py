@@ -161,6 +161,7 @@ def equiv(
     rest in order among those of one type. Where they differ, the first value of B is named that
     disagrees with its counterpart in A while what it reads agrees. Where they agree, they are
     compared on boundary values of inputs, weights and states, too, as rewrites are by 'validate'.
+    A module that XLA has split over partitions takes whole arrays here, cut by its shardings.
     Exit status 0 when equal, 1 when different, 2 on an error.
 
     Of a program that 'graphgen lower' wrote, interface and weight preparation are read from the
@@ -181,7 +182,6 @@ def equiv(
     \b
     Examples:
       graphgen build smollm2 --mini -o a.gg && graphgen build smollm2 --mini --tp 2 -o b.gg
-      graphgen equiv a.gg b.gg
       graphgen equiv jitted.mlir mine.mlir --inputs case.npz --json
       graphgen equiv whole.mlir split.mlir --relation 'w=shard{@,-}' --relation 'y=partial{@}'
       graphgen equiv a.gg b.gg --on cpu
@@ -189,7 +189,7 @@ def equiv(
     """
     from graphgen.passes.validate.drawn_equiv import equivalent_throughout
 
-    first, second = ComparedModule(left, on), ComparedModule(right, on)
+    first, second = _compared(left, right, on, related=bool(relation))
     plain = _terms(relation or [], inputs, program, seed, tolerance, script)
     terms = _on_backends(plain, first, second, on)
     with missing_module_named(first, second):
@@ -202,6 +202,25 @@ def equiv(
     emit(as_json, lambda: _facts(whole, inner, compiled), lambda: _text(whole, left, right, inner))
     if not found.equal:
         raise typer.Exit(1)
+
+
+def _compared(
+    left: str, right: str, on: str, *, related: bool
+) -> tuple[ComparedModule, ComparedModule]:
+    """Both modules; one that XLA has split takes whole arrays, as the one before it does."""
+    from graphgen.lowering.whole_program import is_split, of_whole_arrays
+
+    first, second = ComparedModule(left, on), ComparedModule(right, on)
+    if related or is_split(first.module) == is_split(second.module):
+        return first, second
+    sides = (first, second) if is_split(first.module) else (second, first)
+    made = of_whole_arrays(sides[0].module, sides[1].module)
+    if made is not None:
+        sides[0].module = made.module
+        note(f"{sides[0].name} is split over partitions: whole arrays are cut by its shardings")
+        for text in made.assumed:
+            note(f"no file states how it is split, its sizes do: {text}")
+    return first, second
 
 
 def _on_backends(
