@@ -7,6 +7,7 @@ each form has facts that another cannot carry. None of these is a difference of 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +17,7 @@ from typing import Final
 from graphgen.errors import GraphgenError
 from graphgen.ir import Attrs, AttrValue, Function, Module, Op, attrs_of
 from graphgen.ir.attrs import EMPTY
+from graphgen.json_value import Json, parse_json
 from graphgen.lowering.hlo.annotations import (
     FRONTEND,
     PREFIX,
@@ -26,7 +28,9 @@ from graphgen.lowering.hlo.annotations import (
     frontend_text,
 )
 from graphgen.lowering.hlo.module_annotations import MAY_ALIAS, PARTITIONS, REPLICAS
+from graphgen.lowering.hlo.subcomputations import in_order_of_use
 from graphgen.lowering.hlo_proto.fields import InstructionField as F
+from graphgen.lowering.hlo_proto.fields import ModuleField
 from graphgen.lowering.hlo_proto.wire import Message
 from graphgen.lowering.hlo_text.hlo_sharding import HloSharding, parse_sharding
 from graphgen.lowering.in_place import ops_after, replace_op
@@ -39,7 +43,17 @@ RESULT_SHARDING: Final = "xla.sdy.FuncResultSharding"
 _DEFAULTS: Final = {F.FEATURE_GROUP_COUNT: 1, F.BATCH_GROUP_COUNT: 1, F.CUSTOM_CALL_API_VERSION: 1}
 # Facts of a module that some forms have no place for, or fill in by themselves.
 _OF_SOME_FORMS: Final = (PARTITIONS, REPLICAS, MAY_ALIAS, "mlir.mesh.")
+# Facts of a module that HLO has in one of its forms only, in words: XLA's text leaves away some of
+# a protobuf, and a protobuf has no place for the configuration.
+_OF_ONE_FORM: Final = {
+    PARTITIONS: "num_partitions",
+    REPLICAS: "replica_count",
+    f"hlo.field_{ModuleField.OUTPUT_SHARDING}": "shardings of results",
+    f"hlo.field_{ModuleField.PARAMETER_SHARDINGS}": "shardings of parameters",
+    f"hlo.field_{ModuleField.DEVICE_ASSIGNMENT}": "the devices that run it",
+}
 # graphgen's own copy of attributes that HLO text has and the protobuf has not.
+BACKEND_CONFIG: Final = "backend_config"
 _TEXT_ATTRIBUTES: Final = "hlo.field_1001"
 _FIELD = re.compile(r"hlo\.(?:.*\.)?field_(\d+)$")
 
@@ -53,6 +67,10 @@ def make_comparable(first: Module, second: Module) -> list[str]:
     for module in (first, second):
         _normalize(module)
     notes: list[str] = []
+    for key, words in _OF_ONE_FORM.items():
+        if (key in first.meta) != (key in second.meta):
+            text = first.meta.pop(key, "") or second.meta.pop(key, "")
+            notes.append(f"{words} {text}" if key in _OF_SOME_FORMS else words)
     if first.meta.get("format") != second.meta.get("format"):
         for key in sorted({*first.meta, *second.meta}):
             if (key in first.meta) != (key in second.meta) and key.startswith(_OF_SOME_FORMS):
@@ -160,7 +178,27 @@ def _plain(annotations: Attrs, as_hlo: Callable[[str], str]) -> Attrs:
         found[key] = text
         if text == "{replicated}":
             del found[key]
-    return attrs_of(found) if found else EMPTY
+    for key in [key for key in found if key.endswith(BACKEND_CONFIG)]:
+        found[key] = _sorted_json(found[key])
+    return attrs_of(dict(sorted(found.items()))) if found else EMPTY
+
+
+def _sorted_json(text: str) -> str:
+    """A JSON object with its keys in order, without what is empty; any other text as it is."""
+    try:
+        read = parse_json(text)
+    except GraphgenError:
+        return text
+    return json.dumps(_filled(read), sort_keys=True) if isinstance(read, dict) else text
+
+
+def _filled(value: Json) -> Json:
+    if isinstance(value, list):
+        return [_filled(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    inner = {key: _filled(item) for key, item in value.items()}
+    return {key: item for key, item in inner.items() if item not in ([], {}, None)}
 
 
 def _shardy_as_hlo(found: dict[str, str], key: str, as_hlo: Callable[[str], str]) -> None:
@@ -232,6 +270,9 @@ def _drop_defaults(op: Op) -> None:
         message = Message(bytes.fromhex(op.attrs.text(key)))
         kept = [data for number, data in message.pieces() if not _is_default(message, number)]
         attrs[key] = b"".join(kept).hex()
+    if op.name == "hlo.opaque":
+        parts = op.attrs.text("regions").split(",")
+        attrs["regions"] = ",".join([in_order_of_use(part) for part in parts])
     op.attrs = make_attrs(op.name, attrs)
 
 

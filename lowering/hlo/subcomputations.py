@@ -147,6 +147,62 @@ def opcodes(data: str) -> dict[str, int]:
     return {code: count for code, count in counts.most_common() if code not in _PLUMBING}
 
 
+def in_order_of_use(region: str) -> str:
+    """Packed computations with the instructions of each in one order: parameters, then as read.
+
+    Files of one program have them in other orders. What has a control predecessor stays as it is.
+
+    Args:
+        region: as :func:`pack` gives it.
+    """
+    out: list[bytes] = []
+    for item in Message(bytes.fromhex(region)).messages(COMPUTATIONS):
+        found = {i.integer(_F.ID): i for i in item.messages(ComputationField.INSTRUCTIONS)}
+        if any(i.has(_F.CONTROL_PREDECESSOR_IDS) for i in found.values()):
+            return region
+        order = [n for n, i in found.items() if i.text(_F.OPCODE) == "parameter"]
+        order.sort(key=lambda number: found[number].integer(_F.PARAMETER_NUMBER))
+        first = min(found, default=0)
+        _read_by(item.integer(ComputationField.ROOT_ID), found, order)
+        ids = {number: first + place for place, number in enumerate(order)}
+        fields = ComputationField.INSTRUCTIONS, ComputationField.ROOT_ID
+        body = [_renamed(found[number], ids) for number in order]
+        head = [data for number, data in item.pieces() if number not in fields]
+        root = wire.integer(fields[1], ids[item.integer(fields[1])])
+        inner = [wire.delimited(fields[0], each) for each in body]
+        out.append(wire.delimited(COMPUTATIONS, b"".join([*inner, *head, root])))
+    return b"".join(out).hex()
+
+
+def _read_by(root: int, found: Mapping[int, Message], order: list[int]) -> None:
+    """Add to ``order`` what ``root`` reads, operands before what reads them, and ``root``."""
+    work, seen = [(root, False)], set(order)
+    while work:
+        number, ready = work.pop()
+        if number in seen:
+            continue
+        if ready:
+            seen.add(number)
+            order.append(number)
+            continue
+        work.append((number, True))
+        operands = found[number].integers(_F.OPERAND_IDS)
+        work += [(operand, False) for operand in reversed(operands)]
+
+
+def _renamed(instruction: Message, ids: Mapping[int, int]) -> bytes:
+    """An instruction with other ids, and without a type of comparison that its operands imply."""
+    kept = [
+        data
+        for number, data in instruction.pieces()
+        if number not in (_F.ID, _F.OPERAND_IDS)
+        and not (number == _F.COMPARISON_TYPE and instruction.text(number) != "TOTALORDER")
+    ]
+    operands = [ids[number] for number in instruction.integers(_F.OPERAND_IDS)]
+    own = wire.integer(_F.ID, ids[instruction.integer(_F.ID)])
+    return b"".join([*kept, own, wire.integers(_F.OPERAND_IDS, operands)])
+
+
 def targets_inside(data: str) -> list[str]:
     """The targets of custom calls in packed computations.
 

@@ -32,7 +32,7 @@ from graphgen.lowering.hlo_proto.wire import Message, Source
 from graphgen.lowering.hlo_text.attributes import ATTRIBUTES, UNKNOWN_ATTRIBUTE
 from graphgen.lowering.hlo_text.constants_text import show_literal
 from graphgen.lowering.hlo_text.metadata import show_frames
-from graphgen.lowering.hlo_text.module_attributes import MODULE_ATTRIBUTES, SCHEDULED
+from graphgen.lowering.hlo_text.module_attributes import MODULE_ATTRIBUTES, NOT_IN_TEXT, SCHEDULED
 from graphgen.lowering.hlo_text.text_values import quoted
 
 Known: TypeAlias = Mapping[int, "Known | None"]
@@ -132,7 +132,8 @@ MODULE: Known = {
         (
             *(ModuleField.NAME, ModuleField.ENTRY_NAME, ModuleField.COMPUTATIONS, ModuleField.ID),
             *(ModuleField.ENTRY_ID, ModuleField.IS_DYNAMIC, ModuleField.AUTO_SPMD),
-            ModuleField.PJRT_ID,
+            # Which devices run it; XLA's own text does not have it either.
+            *(ModuleField.DEVICE_ASSIGNMENT, ModuleField.PJRT_ID),
         )
     ),
     ModuleField.PROGRAM_SHAPE: _PROGRAM_SHAPE,
@@ -226,7 +227,9 @@ class _TextPrinter:
         if self.orders:
             parts.append(f"{SCHEDULED}=true")
         parts += [
-            f"{row.name}={shown}" for row in MODULE_ATTRIBUTES if (shown := row.show(message))
+            f"{row.name}={shown}"
+            for row in MODULE_ATTRIBUTES
+            if row.name not in NOT_IN_TEXT and (shown := row.show(message))
         ]
         others = read_frontend_attributes(message, ModuleField.TEXT_ATTRIBUTES)
         parts += [f"{key}={value}" for key, value in others.items()]

@@ -108,9 +108,14 @@ def parse_frame_row(section: str, text: str) -> bytes:
     if section in STRINGS:
         return wire.delimited(STRINGS[section], unquoted_bytes(text))
     number, parts = ROWS[section]
-    pairs = re.findall(r"(\w+)=(\d+)", text)
-    inner = [wire.integer(parts[key], int(value)) for key, value in pairs if key in parts]
+    pairs = [(parts[key], int(n)) for key, n in re.findall(r"(\w+)=(\d+)", text) if key in parts]
+    inner = [wire.integer(field, max(0, n - _ahead(section, field))) for field, n in pairs]
     return wire.delimited(number, b"".join(inner))
+
+
+def _ahead(section: str, field: int) -> int:
+    """By how much a number of the text is ahead of the protobuf's: of a parent, where 0 is none."""
+    return int(section == "StackFrames" and field == S.FRAME_PARENT)
 
 
 def show_frames(frames: Message) -> Iterator[str]:
@@ -123,8 +128,10 @@ def show_frames(frames: Message) -> Iterator[str]:
     for section, (number, parts) in ROWS.items():
         yield section
         for place, row in enumerate(frames.messages(number), 1):
+            # XLA's parser wants every part, also one that is 0.
             pairs = [
-                f"{key}={row.integer(field)}" for key, field in parts.items() if row.has(field)
+                f"{key}={row.integer(field) + _ahead(section, field)}"
+                for key, field in parts.items()
             ]
             yield f"{place} {{{' '.join(pairs)}}}"
         yield ""

@@ -105,6 +105,9 @@ MODULE_ATTRIBUTES: tuple[ModuleAttribute, ...] = (
         _show_shardings,
     ),
 )
+# XLA's parser refuses these, and its own text leaves them away. They are read, as graphgen wrote
+# them once.
+NOT_IN_TEXT = ("spmd_output_sharding", "spmd_parameters_shardings")
 _NAMED = {row.name: row for row in MODULE_ATTRIBUTES}
 
 
