@@ -151,6 +151,7 @@ def _rename(module: Module, program: Function, names: Sequence[str]) -> None:
     new: dict[str, str] = {}
     for value, name in zip(program.args, names, strict=True):
         new[value.name or ""] = value.name = name
+    program.block.keep_args(program.args)
     from graphgen.lowering.hlo.module_annotations import MAY_ALIAS
 
     for key in (MAY_ALIAS, "donated"):

@@ -85,6 +85,7 @@ def _rename(
         function.phase = f"{DRAFT_PHASE}{function.phase}"
         for value in function.args:
             value.name = f"{DRAFT}{value.name}" if value.name in own else value.name
+        function.block.keep_args(function.args)
         pairs = [(f"{DRAFT}{n}" if n in own else n, value) for n, value in function.outputs]
         function.outputs = pairs
     function.name = functions[function.name]

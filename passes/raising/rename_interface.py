@@ -48,6 +48,7 @@ def rename(module: Module, names: Mapping[str, str]) -> None:
     for function in module.programs():
         for value in function.args:
             value.name = names.get(value.name or "", value.name)
+        function.block.keep_args(function.args)
         taken = {value.name for value in function.args}
         for op in function.block:
             for value in op.results:
