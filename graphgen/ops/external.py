@@ -13,7 +13,7 @@ from graphgen.ops.opdef import OPS, Attr, define, require
 from graphgen.ops.traits import Chooses, Trait, Types
 
 # Opcodes with a side effect, and the field of a custom call that declares one (HLO field 65).
-_EFFECTS = frozenset(("infeed", "outfeed", "send", "send-done", "recv", "recv-done"))
+HOST_OPCODES = frozenset(("infeed", "outfeed", "send", "send-done", "recv", "recv-done"))
 _SAYS_SO = "880401"
 
 
@@ -40,7 +40,7 @@ def has_effect(name: str, attrs: Attrs) -> bool:
         return False
     return (
         attrs.get("silent") is True
-        or attrs.get("opcode") in _EFFECTS
+        or attrs.get("opcode") in HOST_OPCODES
         or (name == "hlo.opaque" and _gives_nothing(attrs.text("form")))
         or (bool(attrs.get("text")) and _text_has_effect(attrs))
         or _SAYS_SO in str(attrs.get("more"))
@@ -51,7 +51,7 @@ def _text_has_effect(attrs: Attrs) -> bool:
     """True for an op kept as its text that StableHLO or its own attribute gives an effect."""
     opcode = attrs.text("opcode").removeprefix("stablehlo.")
     return (
-        opcode in _EFFECTS
+        opcode in HOST_OPCODES
         or attrs["results"] == (SILENT,)
         or re.search(r"has_side_effect ?= ?true", attrs.text("text")) is not None
     )
@@ -88,7 +88,7 @@ def refusal(op: Op) -> GraphgenError | None:
     elif op.attrs.get("opcode") == "stablehlo.get_dimension_size":
         what = f"{inner} reads a size that its text leaves open"
         help = "run, lower, memory and equiv bind it; --dims says which"
-    elif op.attrs.get("text"):
+    elif op.attrs.get("text") or inner in HOST_OPCODES:
         what, help = f"{inner} needs a host that sends or receives, which is not here", ""
     else:
         return None

@@ -20,7 +20,7 @@ from graphgen.lowering.cpu.given_file import GivenFile
 from graphgen.lowering.cpu_kernels.kernel_library import kernel_library
 from graphgen.ops.admitted_calls import LAPACK, PARTITIONER_MARKER, refused_call
 from graphgen.ops.custom_calls import NKI, native_call
-from graphgen.ops.external import refusal
+from graphgen.ops.external import HOST_OPCODES, refusal
 
 # A tensor on the devices: one buffer, or one a rank; only jaxlib looks inside.
 DeviceValue = Any
@@ -232,7 +232,8 @@ def called_targets(op: Op) -> list[str]:
 
 
 def _check_opaque(op: Op) -> None:
-    """Refuse by name an instruction that XLA would refuse in its own terms (GG0403)."""
+    """Refuse by name an instruction that XLA would refuse, or wait in for a host (GG0403)."""
+    from graphgen.lowering.hlo.subcomputations import opcodes
     from graphgen.lowering.hlo_proto.fields import InstructionField
     from graphgen.lowering.hlo_proto.literal import read_literal
     from graphgen.lowering.hlo_proto.wire import Message
@@ -240,6 +241,10 @@ def _check_opaque(op: Op) -> None:
     error = refusal(op)
     if error is not None:
         raise error
+    waits = [code for code in opcodes(op.attrs.text("regions")) if code in HOST_OPCODES]
+    if waits:
+        what = f"{waits[0]} in {op.attrs.text('opcode')} needs a host that sends or receives"
+        raise GraphgenError("GG0403", f"{what}, which is not here", where=repr(op.loc))
     fields = Message(bytes.fromhex(op.attrs.text("fields")))
     if op.attrs.text("opcode") == "constant":
         literal = fields.message(InstructionField.LITERAL)

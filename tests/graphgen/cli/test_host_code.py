@@ -129,3 +129,56 @@ def test_what_jax_lowers_to_lapack_runs(tmp_path: Path):
     with np.load(saved) as made:
         for ours, theirs in zip(made.values(), program(jax.numpy.asarray(x)), strict=True):
             np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+FEED = """\
+HloModule feed
+
+body {
+  s = (s32[], token[]) parameter(0)
+  n = s32[] get-tuple-element(s), index=0
+  t = token[] get-tuple-element(s), index=1
+  f = (s32[], token[]) infeed(t)
+  v = s32[] get-tuple-element(f), index=0
+  u = token[] get-tuple-element(f), index=1
+  m = s32[] add(n, v)
+  ROOT r = (s32[], token[]) tuple(m, u)
+}
+
+condition {
+  s = (s32[], token[]) parameter(0)
+  n = s32[] get-tuple-element(s), index=0
+  c = s32[] constant(3)
+  ROOT p = pred[] compare(n, c), direction=LT
+}
+
+ENTRY main {
+  x = s32[] parameter(0)
+  t = token[] after-all()
+  s = (s32[], token[]) tuple(x, t)
+  w = (s32[], token[]) while(s), condition=condition, body=body
+  ROOT y = s32[] get-tuple-element(w), index=0
+}
+"""
+FED = """\
+HloModule fed
+
+ENTRY main {
+  x = s32[] parameter(0)
+  t = token[] after-all()
+  f = (s32[], token[]) infeed(t)
+  v = s32[] get-tuple-element(f), index=0
+  ROOT y = s32[] add(x, v)
+}
+"""
+
+
+@pytest.mark.parametrize("text", [FEED, FED], ids=["in a loop", "in the entry"])
+@pytest.mark.parametrize("on", ["numpy", "cpu", "xla"])
+def test_what_waits_for_a_host_is_refused(tmp_path: Path, text: str, on: str):
+    """XLA would wait for numbers that nobody sends."""
+    file = tmp_path / "feed.hlo"
+    file.write_text(text, encoding="utf-8")
+    said = error("run", file, "--on", on)
+    assert "GG0403" in said
+    assert "infeed" in said

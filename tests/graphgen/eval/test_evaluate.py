@@ -45,7 +45,7 @@ def test_a_dependency_hands_on_what_waits():
 
 
 def test_what_does_more_than_hand_on_is_refused():
-    op = f'%y, %z = hlo.opaque(%x, %n) opcode="infeed" form="(xx)->(xx)" {BOTH}'
+    op = f'%y, %z = hlo.opaque(%x, %n) opcode="topk" form="(xx)->(xx)" {BOTH}'
     with pytest.raises(GraphgenError, match=r"hlo\.opaque .* has no evaluation rule") as caught:
         evaluate(parse(TEXT.format(op=op)).function("f"), GIVEN)
     assert caught.value.code == "GG0403"

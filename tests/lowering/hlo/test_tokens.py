@@ -105,7 +105,7 @@ def test_the_host_is_refused_by_name():
     with pytest.raises(GraphgenError) as caught:
         evaluate(module.programs()[0], given)
     assert (caught.value.code, caught.value.what) == (
-        "GG0403", "hlo.opaque infeed has no evaluation rule",
+        "GG0403", "infeed needs a host that sends or receives, which is not here",
     )  # fmt: skip
 
 
