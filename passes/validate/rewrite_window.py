@@ -25,7 +25,7 @@ Pair = tuple[Value, Value, Relation]
 # Most ops that read a value, of those that are looked at.
 _READERS = 4
 # Most ops of which a value is a function of others.
-_DETERMINING = 100
+_DETERMINING = 1000
 # Ops that choose elements, or fill with zeros.
 _FACTS = ("constant", "iota", "slice", "take", "pad")
 

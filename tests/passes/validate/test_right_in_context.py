@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import pytest
@@ -277,8 +278,11 @@ SHARE = (
 MIXED = "%t = add(%a, %z) : f32[16]"
 
 
-def test_a_value_that_another_one_determines_is_computed_of_it():
-    module = beside_each_other("%t = tanh(%a) : f32[16]", *SHARE)
+@pytest.mark.parametrize("steps", [1, 150])
+def test_a_value_that_another_one_determines_is_computed_of_it(steps: int):
+    names = ["a", *[f"t{step}" for step in range(1, steps)], "t"]
+    ops = [f"%{new} = tanh(%{old}) : f32[16]" for old, new in pairwise(names)]
+    module = beside_each_other(*ops, *SHARE)
     verdict = validated(module, RoundedChanges({"subtract": with_limit}))
     assert verdict.state == "ok"
 
