@@ -14,6 +14,7 @@ from typing import Final
 from graphgen.analysis import called
 from graphgen.analysis.fingerprint import function_fingerprint
 from graphgen.ir import Function, Module
+from graphgen.lowering.cpu.backend import has_channels
 from graphgen.lowering.cpu.given_file import HLO, HLO_TEXT, STABLEHLO, GivenFile
 from graphgen.lowering.hlo.annotations import OPCODE
 from graphgen.lowering.hlo.module_annotations import SCHEDULED
@@ -70,6 +71,9 @@ def read_file(source: Source, module: Module) -> ReadFile:
         partitions, why = _partitions(module)
     if form and (SCHEDULED in module.meta or _has_fusions(module)):
         why = "XLA has optimized it"
+    if not why and partitions == 1 and has_channels(module):
+        # XLA is told of replicas alone, and ends the process.
+        why = "XLA has split it over partitions"
     names = tuple([function.name for function in module.programs()])
     return ReadFile(source, form, why, partitions, names)
 

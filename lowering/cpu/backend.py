@@ -156,6 +156,12 @@ def without_channels(module: Module) -> None:
             op.annotations = attrs_of(kept)
 
 
+def has_channels(module: Module) -> bool:
+    """True for a module with collectives among partitions."""
+    ops = [op for function in module.functions.values() for op in function.block]
+    return any(OPS[op.name].collective and not _CHANNELS.isdisjoint(op.annotations) for op in ops)
+
+
 def _needs_rules(op: Op) -> bool:
     """True for composites, and for kernels of Neuron's compiler, which are known by their ops."""
     if op.name == "custom_call":

@@ -88,6 +88,14 @@ ENTRY %main (x: (f32[4], f32[4])) -> f32[4] {
   ROOT %s = f32[4] subtract(%a, %b)
 }
 """
+PERMUTED = """\
+HloModule permuted
+
+ENTRY %main (x: f32[4]) -> f32[4] {
+  %x = f32[4] parameter(0)
+  ROOT %y = f32[4] collective-permute(%x), channel_id=1, source_target_pairs={{0,1},{1,0}}
+}
+"""
 UNCALLED = """
 func.func private @never(%x: tensor<8xf32>) -> tensor<8xf32> {
   %0 = stablehlo.custom_call @of_another_process(%x) : (tensor<8xf32>) -> tensor<8xf32>
@@ -201,6 +209,12 @@ def test_what_xla_optimized_is_written_again():
     (y,), compiled = ran(OPTIMIZED.encode(), x)
     assert compiled == (WRITTEN_AGAIN, "XLA has optimized it")
     np.testing.assert_allclose(y, np.tanh(x), rtol=1e-5)
+
+
+def test_a_collective_among_partitions_that_the_file_does_not_state_is_written_again():
+    (y,), compiled = ran(PERMUTED.encode(), np.arange(4, dtype=np.float32))
+    assert compiled == (WRITTEN_AGAIN, "XLA has split it over partitions")
+    assert y.tolist() == [0, 1, 2, 3]
 
 
 def test_members_of_a_tuple_are_arguments_of_the_file():
