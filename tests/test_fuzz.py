@@ -82,6 +82,7 @@ NOT_FUZZED = {
     "graphgen/cli/load_test_cmd.py": "JSON of the command line, which is trusted",
     "graphgen/cli/quantize_cmd.py": "plain text",
     "graphgen/cli/serve_cmd.py": "keys, one a line",
+    "lowering/comparable.py": "attributes of IR, tests/graphgen/cli/test_optimized_forms.py",
     "lowering/cpu_kernels/kernel_calls.py": "attributes of IR, tests/lowering/cpu_kernels",
     "lowering/lowered_module.py": "IR, the target 'ir'",
     "runtime/accuracy/validate_model.py": "metadata of a module that graphgen built",

@@ -24,9 +24,9 @@ def file_for(on: str, source: Source, module: Module) -> ReadFile | None:
     """
     if not any(map(compiles_files, on.split(","))):
         return None
-    from graphgen.lowering.backends.program_files import read_file
+    from graphgen.lowering.backends.program_files import describe_source
 
-    return read_file(source, module)
+    return describe_source(source, module)
 
 
 def backend_for(

@@ -127,13 +127,13 @@ def _opened(
     files: ProgramFiles,
 ) -> tuple[Module, Function]:
     """The program of a file with every symbol bound, which the file stands for."""
-    from graphgen.lowering.backends.program_files import read_file
+    from graphgen.lowering.backends.program_files import describe_source
     from graphgen.lowering.open import open_source
     from graphgen.lowering.runnable import runnable
 
     source = source_named(file)
     read = open_source(source)
-    origin = read_file(source, read)
+    origin = describe_source(source, read)
     whole = runnable(read)
     sized = with_sizes(whole, program, dims, arrays, default=True)
     fixed = sized is not whole

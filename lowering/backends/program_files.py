@@ -58,7 +58,7 @@ class ReadFile:
         return GivenFile(bytes(message.source[slice(*message.span)]), HLO, self.partitions)
 
 
-def read_file(source: Source, module: Module) -> ReadFile:
+def describe_source(source: Source, module: Module) -> ReadFile:
     """Describe a file.
 
     Args:

@@ -19,7 +19,7 @@ from graphgen.lowering.backends.program_files import (
     THE_FILE,
     WRITTEN_AGAIN,
     ProgramFiles,
-    read_file,
+    describe_source,
 )
 from graphgen.lowering.cpu import isolated_run
 from graphgen.lowering.cpu.compile_file import compiled_file
@@ -142,7 +142,7 @@ def opened(data: bytes) -> tuple[Module, Function, ProgramFiles]:
     """A file as the commands open it."""
     source, files = Source("given", data), ProgramFiles()
     module = open_source(source)
-    origin = read_file(source, module)
+    origin = describe_source(source, module)
     module = runnable(module)
     (function, *_) = module.programs()
     files.add(origin, module, function, changed=False)
@@ -255,7 +255,7 @@ def test_reasons_are_in_words(changed: bool):
     source, files = Source("given", KEPT.encode()), ProgramFiles()
     module = open_source(source)
     (function,) = module.programs()
-    files.add(read_file(source, module), module, function, changed=changed)
+    files.add(describe_source(source, module), module, function, changed=changed)
     assert (files.find(module, function) is None) == changed
     assert files.reason(module, function).startswith("its sizes are bound" if changed else "")
 
