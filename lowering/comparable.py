@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from math import prod
-from typing import Final
+from typing import Final, cast
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Attrs, AttrValue, Function, Module, Op, attrs_of
@@ -186,10 +186,10 @@ def _plain(annotations: Attrs, as_hlo: Callable[[str], str]) -> Attrs:
 def _sorted_json(text: str) -> str:
     """A JSON object with its keys in order, without what is empty; any other text as it is."""
     try:
-        read = parse_json(text)
+        filled = _filled(cast(Json, parse_json(text)))
     except GraphgenError:
         return text
-    return json.dumps(_filled(read), sort_keys=True) if isinstance(read, dict) else text
+    return json.dumps(filled, sort_keys=True) if isinstance(filled, dict) else text
 
 
 def _filled(value: Json) -> Json:
