@@ -1,4 +1,4 @@
-"""Ops that take a rank's part of a whole array, and that put the parts of ranks together."""
+"""Slices of a rank's part of a whole array, and gathers of the parts of all ranks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Tiles = Mapping[int, tuple[int, ...]]
 
 
 def tiles_of(sharding: HloSharding, whole: TensorType, part: TensorType, ranks: int) -> Tiles:
-    """Where the part of each rank is.
+    """Place the part of each rank along each dimension that is split.
 
     Args:
         sharding: of the whole array.

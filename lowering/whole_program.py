@@ -113,7 +113,7 @@ def _results(split: Module, before: Function, count: int) -> list[HloSharding | 
 
 
 def _guessed(whole: TensorType, part: TensorType, ranks: int) -> HloSharding:
-    """The sharding by which the sizes of a whole array and of a part are told apart."""
+    """The sharding that explains the sizes of a whole array and of a part."""
     counts = [n // p if p else 1 for n, p in zip(whole.dims, part.dims, strict=True)]
     made = 1
     for count in counts:

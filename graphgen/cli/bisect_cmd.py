@@ -102,11 +102,10 @@ def bisect(
             twin = "wide" if found is not None else ""
     if found is not None and found.wrong:
         options = _options(check, rounding, on, weights, seed, script)
-        if twin:
-            files = _Files(module, pipeline, plugin or [])
-        else:
-            files = _Files(found.before, str(found.item), needed_for(found.item, plugin or []))
-        _write_reproducer(output, found, files, options, inputs)
+        whole = _Files(module, pipeline, plugin or [])
+        _write_reproducer(
+            output, found, whole if twin else _at_fault(found, whole), options, inputs
+        )
     if trace is not None and found is not None:
         traced = _wide(module, pipeline) if twin else (read_module(file), passes)
         _write_trace(trace, file, *traced, found)
@@ -114,6 +113,11 @@ def bisect(
     emit(as_json, lambda: made, lambda: bisection_text(found, rounding=rounding))
     if found is not None:
         raise typer.Exit(1)
+
+
+def _at_fault(found: Culprit, whole: _Files) -> _Files:
+    """The module before the pass at fault, and that pass alone."""
+    return _Files(found.before, str(found.item), needed_for(found.item, list(whole.plugins)))
 
 
 def _check_options(check: str | None, *, rounding: bool, arrays: bool) -> None:
@@ -237,7 +241,7 @@ _COMMAND = "graphgen bisect "
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """What a reproducer bisects again.
+    """The module and pipeline that a reproducer bisects.
 
     Attributes:
         module: the module; a wide twin is made of the one that was given.

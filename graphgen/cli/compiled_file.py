@@ -51,7 +51,7 @@ def backend_for(
 
 
 def compiled_text(backend: Backend) -> str | None:
-    """What a backend compiled in its last run; ``None`` for NumPy."""
+    """The words for what a backend compiled in its last run; ``None`` for NumPy."""
     from graphgen.exec import NumpyBackend
     from graphgen.lowering.backends.named import XlaBackend
     from graphgen.lowering.backends.program_files import WRITTEN_AGAIN

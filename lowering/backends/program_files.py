@@ -1,4 +1,4 @@
-"""Files of programs beside what was read from them: which of them XLA compiles as they stand.
+"""Programs that XLA compiles from their files as they stand.
 
 A module that is run is often not the one that was read: sizes are bound, parts for one device are
 run by all, ops are cut off. A file stands for the program that was read alone, and is known again
@@ -72,7 +72,7 @@ def describe_source(source: Source, module: Module) -> ReadFile:
     if form and (SCHEDULED in module.meta or _has_fusions(module)):
         why = "XLA has optimized it"
     if not why and partitions == 1 and has_channels(module):
-        # XLA is told of replicas alone, and ends the process.
+        # XLA gets the number of replicas alone, and ends the process.
         why = "XLA has split it over partitions"
     names = tuple([function.name for function in module.programs()])
     return ReadFile(source, form, why, partitions, names)
@@ -153,7 +153,7 @@ class ProgramFiles:
 
 
 def _key(module: Module, function: Function) -> _Key:
-    """What says that two programs have the same ops, arguments and outputs."""
+    """A key that programs with the same ops, arguments and outputs share."""
     mesh = ",".join(f"{axis}:{size}" for axis, size in module.mesh.items())
     functions: Sequence[Function] = (function, *called(module, function))
     return mesh, *[f"{item.name} {function_fingerprint(item)}" for item in functions]

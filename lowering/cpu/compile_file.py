@@ -1,7 +1,7 @@
 """Compilation of a user's file as it stands, in the process that :mod:`isolated_run` asks.
 
-The bytes are read by XLA's own parsers. What calls functions that XLA has not of itself goes no
-further: they would be looked up by their names.
+The bytes are read by XLA's own parsers. A file that calls functions that XLA does not
+have is refused: they would be looked up by their names.
 """
 
 from __future__ import annotations

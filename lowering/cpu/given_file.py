@@ -35,7 +35,7 @@ class GivenFile:
     results: tuple[TensorType, ...] = ()
 
     def request(self) -> tuple[Mapping[str, object], bytes]:
-        """What the child process is told of it, and the bytes that it compiles."""
+        """The message to the child process, and the bytes that it compiles."""
         shapes = [list(type_.dims) for type_ in self.results]
         head = {"form": self.form, "partitions": self.partitions, "results": shapes}
         return head, self.data

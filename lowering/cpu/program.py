@@ -133,7 +133,7 @@ class XlaText:
     calls_lapack: bool = False
 
     def request(self) -> tuple[Mapping[str, object], bytes]:
-        """What a process that compiles it is told, and the bytes."""
+        """The message to the process that compiles it, and the bytes."""
         binary = isinstance(self.data, bytes)
         head = {"hlo": self.is_hlo, "binary": binary, "lapack": self.calls_lapack}
         return head, self.data if isinstance(self.data, bytes) else self.data.encode()

@@ -150,7 +150,8 @@ def opcodes(data: str) -> dict[str, int]:
 def in_order_of_use(region: str) -> str:
     """Packed computations with the instructions of each in one order: parameters, then as read.
 
-    Files of one program have them in other orders. What has a control predecessor stays as it is.
+    Files of one program have them in other orders. An instruction with a control predecessor stays
+    as it is.
 
     Args:
         region: as :func:`pack` gives it.

@@ -286,7 +286,7 @@ def validate_module(
 
 
 def _is_beside(options: ValidationOptions) -> bool:
-    """Whether a wide twin is run beside a mini, for what large numbers alone show."""
+    """True if a wide twin is run beside a mini, for faults that only large numbers show."""
     return options.twins == "auto" and not options.partial
 
 
