@@ -26,6 +26,7 @@ from graphgen.cli.shared_options import (
 )
 from graphgen.cli.workload_options import Inputs, On, Weights, given_workload, rounding_backend
 from graphgen.errors import GraphgenError
+from graphgen.json_value import Json
 from graphgen.lowering.plugin_file import needed_for
 from graphgen.passes.validate.verdict_text import bisection_text
 from graphgen.read_file import is_file, is_folder, is_there, read_file
@@ -42,21 +43,24 @@ Output = Annotated[
     typer.Option("-o", "--output", metavar="DIR", help="Write a reproducer to a folder."),
 ]
 
+Check = Annotated[
+    str | None,
+    typer.Option(
+        "--check",
+        metavar="COMMAND",
+        help="Fails for a wrong module, whose file stands for {}; default: by numbers.",
+    ),
+]
+Rounding = Annotated[
+    bool, typer.Option("--rounding", help="Find only what exceeds the rounding budget.")
+]
+
 
 def bisect(
     file: ModuleFile,
     pipeline: PipelineOption = "default",
-    check: Annotated[
-        str | None,
-        typer.Option(
-            "--check",
-            metavar="COMMAND",
-            help="Fails for a wrong module, whose file stands for {}; default: by numbers.",
-        ),
-    ] = None,
-    rounding: Annotated[
-        bool, typer.Option("--rounding", help="Find only what exceeds the rounding budget.")
-    ] = False,
+    check: Check = None,
+    rounding: Rounding = False,
     output: Output = None,
     plugin: Plugins = None,
     seed: Seed = 0,
@@ -85,7 +89,6 @@ def bisect(
       graphgen bisect mini.gg -p default --check 'graphgen check {} --target trn2' -o repro
     """
     from graphgen.lowering.runnable import runnable
-    from graphgen.passes.inspect.result_json import bisection_json
 
     _check_outputs(output, trace)
     _check_options(check, rounding=rounding, arrays=bool(inputs or weights))
@@ -109,8 +112,7 @@ def bisect(
     if trace is not None and found is not None:
         traced = _wide(module, pipeline) if twin else (read_module(file), passes)
         _write_trace(trace, file, *traced, found)
-    made = bisection_json(found) | ({"twin": twin} if twin else {})
-    emit(as_json, lambda: made, lambda: bisection_text(found, rounding=rounding))
+    emit(as_json, lambda: _facts(found, twin), lambda: bisection_text(found, rounding=rounding))
     if found is not None:
         raise typer.Exit(1)
 
@@ -118,6 +120,12 @@ def bisect(
 def _at_fault(found: Culprit, whole: _Files) -> _Files:
     """The module before the pass at fault, and that pass alone."""
     return _Files(found.before, str(found.item), needed_for(found.item, list(whole.plugins)))
+
+
+def _facts(found: Culprit | None, twin: str) -> dict[str, Json]:
+    from graphgen.passes.inspect.result_json import bisection_json
+
+    return bisection_json(found) | ({"twin": twin} if twin else {})
 
 
 def _check_options(check: str | None, *, rounding: bool, arrays: bool) -> None:
