@@ -148,10 +148,8 @@ def give_stated_names(module: Module, source: Source) -> None:
 
 def _rename(module: Module, program: Function, names: Sequence[str]) -> None:
     """Give the arguments of a program other names, with their rows of the interface."""
-    new: dict[str, str] = {}
-    for value, name in zip(program.args, names, strict=True):
-        new[value.name or ""] = value.name = name
-    program.block.keep_args(program.args)
+    new = {v.name or "": name for v, name in zip(program.args, names, strict=True)}
+    program.block.rename_args(names)
     from graphgen.lowering.hlo.module_annotations import MAY_ALIAS
 
     for key in (MAY_ALIAS, "donated"):

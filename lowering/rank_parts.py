@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import prod
 
 from graphgen.build import Builder
 from graphgen.errors import GraphgenError
 from graphgen.ir import AttrValue, Literal, TensorType, Value, tensor
 from graphgen.ir.dtype import encode, s32, u32
 from graphgen.lowering.hlo_text.hlo_sharding import HloSharding
+from graphgen.lowering.hlo_text.sharding_tiles import part_places
 
 # Of each dimension that is split, the place of every rank's part along it.
 Tiles = Mapping[int, tuple[int, ...]]
@@ -35,25 +35,20 @@ def tiles_of(sharding: HloSharding, whole: TensorType, part: TensorType, ranks: 
     }
     if not wanted:
         return {}
-    order = sharding.order
-    if sharding.kind != "devices" or sorted(order) != list(range(ranks)):
+    if sharding.kind != "devices":
         raise GraphgenError(
             "GG0205", f"{sharding.text} does not give each of {ranks} devices a part"
         )
+    places = part_places(sharding, whole.rank, ranks)
     for dim, count in wanted.items():
         if parts[dim] != count or part.dims[dim] * count != sizes[dim]:
             what = f"{part.text} is not a part of {whole.text} by {sharding.text}"
             raise GraphgenError("GG0205", what)
-    place = {device: number for number, device in enumerate(order)}
-    found: dict[int, tuple[int, ...]] = {}
-    for dim in wanted:
-        inner = prod(sharding.dims[dim + 1 :])
-        found[dim] = tuple([place[r] // inner % parts[dim] for r in range(ranks)])
-    return found
+    return {dim: tuple([place[dim] for place in places]) for dim in wanted}
 
 
 class RankParts:
-    """Writes such ops.
+    """Writes the ops that cut arrays into the parts of ranks, and that gather them.
 
     Args:
         builder: appends them.

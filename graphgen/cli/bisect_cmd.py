@@ -152,13 +152,12 @@ def _on_wide_twin(
 
 def _wide(module: Module, pipeline: str) -> tuple[Module, Sequence[Pass]]:
     """The wide twin of a module that has one, and the passes for its sizes."""
-    from graphgen.models.twins import twin_buckets
     from graphgen.passes.pipelines import parse
-    from graphgen.runtime.accuracy.validate_model import wide_twin
+    from graphgen.runtime.accuracy.validate_model import wide_pipeline
 
-    wide = wide_twin(module)
-    assert wide is not None
-    return wide, parse(pipeline, twin_buckets("wide"))
+    found = wide_pipeline(module, lambda sizes: parse(pipeline, sizes))
+    assert found is not None
+    return found
 
 
 def _write_trace(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from graphgen.cli.console import note
+from graphgen.json_value import Json
 from graphgen.lowering.backends.backend_names import compiles_files
 
 if TYPE_CHECKING:
@@ -59,6 +61,18 @@ def compiled_text(backend: Backend) -> str | None:
     if isinstance(backend, XlaBackend):
         return backend.compiled[0]
     return None if isinstance(backend, NumpyBackend) else WRITTEN_AGAIN
+
+
+def note_all_compiled(backends: Mapping[str, Backend | None]) -> dict[str, Json]:
+    """Say what each backend compiled in its last run, and return the words by name.
+
+    Args:
+        backends: by the name that the note has; ``None`` for NumPy, which is left out.
+    """
+    used = {name: backend for name, backend in backends.items() if backend is not None}
+    for name, backend in used.items():
+        note_compiled(backend, name)
+    return {name: compiled_text(backend) for name, backend in used.items()}
 
 
 def note_compiled(backend: Backend, name: str = "") -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphgen.cli.backend_option import not_auto
-from graphgen.cli.compiled_file import compiled_text, file_for, note_compiled
+from graphgen.cli.compiled_file import file_for, note_all_compiled
 from graphgen.cli.console import emit, note
 from graphgen.cli.files import STANDARD
 from graphgen.cli.module_file import read_module, source_named
@@ -194,7 +194,7 @@ def equiv(
     terms = _on_backends(plain, first, second, on)
     with missing_module_named(first, second):
         whole = equivalent_throughout(first.module, second.module, terms)
-    compiled = _compiled({left: terms.evaluator, right: terms.second})
+    compiled = note_all_compiled({left: terms.evaluator, right: terms.second})
     found = whole.found
     inner = {} if found.equal else _emissions((first, second), terms)
     if found.empty:
@@ -229,16 +229,6 @@ def _on_backends(
     """The options with a backend for each module, and the tolerance that they need."""
     own = replace(terms, evaluator=first.backend(on), second=second.backend(on))
     return _with_rounded_constants(own, first.module, second.module)
-
-
-def _compiled(backends: Mapping[str, Backend | None]) -> dict[str, Json]:
-    """Say what was compiled of each file; nothing where NumPy ran them."""
-    made: dict[str, Json] = {}
-    for name, backend in backends.items():
-        if backend is not None:
-            note_compiled(backend, name)
-            made[name] = compiled_text(backend)
-    return made
 
 
 def _emissions(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphgen.cli.compiled_file import compiled_text, note_compiled
+from graphgen.cli.compiled_file import note_all_compiled
 from graphgen.cli.console import emit, note
 from graphgen.cli.minify_cmd import MinifyProgress
 from graphgen.cli.module_file import source_named
@@ -65,8 +65,8 @@ def triage(
     """Say which compiler is wrong for a program. Exit status 1 if one is.
 
     The file is compiled as it stands, in a child process, and compared with NumPy, which evaluates
-    op by op. Of minified programs, and of forms that a compiler does not take, graphgen writes what
-    is compiled. Inputs that are not given are drawn several times: numbers of a model, small
+    op by op. Minified programs, and files in forms that the compiler does not take, are written
+    again by graphgen. Inputs that are not given are drawn several times: numbers of a model, small
     places, whole ranges of integers, ends of ranges. A compiler that differs, refuses the program
     or crashes is at fault. For each at fault the program is minified, and written to DIR/BACKEND
     with its inputs and a report. The written files are read again and run, and the report says
@@ -97,7 +97,7 @@ def triage(
     with StepProgress() as progress:
         judge = Triage(backends, seed, tolerance, progress.step)
         verdicts = judge.run(module, function, arrays)
-    compiled = _compiled(backends)
+    compiled = note_all_compiled(backends)
     found = {each.name: _small(judge, module, function, each, files) for each in at_fault(verdicts)}
     homes = {name: name.replace(":", "-") for name in found}
     for home in write_reproducers(folder, found, homes):
@@ -110,13 +110,6 @@ def triage(
     emit(as_json, lambda: facts, lambda: verdict_table(verdicts, found))
     if found:
         raise typer.Exit(1)
-
-
-def _compiled(backends: Mapping[str, Backend]) -> dict[str, str | None]:
-    """Say what each backend compiled."""
-    for name, backend in backends.items():
-        note_compiled(backend, name)
-    return {name: compiled_text(backend) for name, backend in backends.items()}
 
 
 def _opened(

@@ -308,6 +308,12 @@ class Block:
         for index, value in enumerate(kept):
             value.index = index
 
+    def rename_args(self, names: Sequence[str]) -> None:
+        """Give all arguments other names, in their order; they are found by these alone."""
+        for value, name in zip(self.args, names, strict=True):
+            value.name = name
+        self.keep_args(self.args)
+
     def append(self, op: Op) -> None:
         """Put ``op`` at the end."""
         op.block = self

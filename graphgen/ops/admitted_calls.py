@@ -38,13 +38,10 @@ _OF_PARTITIONER: Final = (
     PARTITIONER_MARKER,
     "SPMDFullToShardShape",
     "SPMDShardToFullShape",
-    *(
-        f"xla.sdy.{name}"
-        for name in (
-            *("FuncResultSharding", "PropagationBarrier"),
-            *("GlobalToLocalShape", "LocalToGlobalShape"),
-        )
-    ),
+    "xla.sdy.FuncResultSharding",
+    "xla.sdy.GlobalToLocalShape",
+    "xla.sdy.LocalToGlobalShape",
+    "xla.sdy.PropagationBarrier",
 )
 # Boundaries and transfers of Neuron's compiler, whose results are their operands.
 NEURON_MARKERS: Final = (

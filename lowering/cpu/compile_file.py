@@ -62,7 +62,9 @@ def _targets(proto: bytes) -> Iterator[str]:
 def _check_targets(targets: set[str]) -> None:
     others = sorted(target for target in targets if not xla_has(target))
     if others:
-        raise UnfitFileError("GG0401", f"it calls {', '.join(others)}, which XLA is not given")
+        raise UnfitFileError(
+            "GG0401", f"it calls {', '.join(others)}, which graphgen does not let XLA call"
+        )
 
 
 def split_arguments(

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from graphgen.errors import GraphgenError
 from graphgen.eval import Array
 from graphgen.ir import TensorType
 
 STABLEHLO, HLO, HLO_TEXT = "StableHLO", "HLO protobuf", "HLO text"
-FORMS: Final = (STABLEHLO, HLO, HLO_TEXT)
 
 
 class UnfitFileError(GraphgenError):
@@ -24,7 +22,7 @@ class GivenFile:
 
     Attributes:
         data: StableHLO as text or bytecode, an HloModuleProto, or HLO text.
-        form: one of :data:`FORMS`.
+        form: :data:`STABLEHLO`, :data:`HLO` or :data:`HLO_TEXT`.
         partitions: among which XLA's partitioner splits it; 1 for a program of replicas.
         results: the type of each result, of all partitions together.
     """

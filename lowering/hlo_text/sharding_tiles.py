@@ -25,7 +25,9 @@ def cut(whole: Array, sharding: HloSharding, devices: int) -> list[Array]:
     Raises:
         GraphgenError: GG0205 for a sharding that does not give each device a part.
     """
-    return [_part(whole, place, sharding.parts) for place in _places(sharding, whole.ndim, devices)]
+    return [
+        _part(whole, place, sharding.parts) for place in part_places(sharding, whole.ndim, devices)
+    ]
 
 
 def joined(parts: Sequence[Array], sharding: HloSharding, dims: Sequence[int]) -> Array:
@@ -40,7 +42,7 @@ def joined(parts: Sequence[Array], sharding: HloSharding, dims: Sequence[int]) -
         GraphgenError: GG0205 as :func:`cut`, and for parts of other shapes.
     """
     whole = np.zeros(tuple(dims), parts[0].dtype)
-    places = _places(sharding, whole.ndim, len(parts))
+    places = part_places(sharding, whole.ndim, len(parts))
     for place, part in reversed(list(zip(places, parts, strict=True))):
         sizes = _sizes(whole.shape, sharding.parts)
         if part.shape != sizes:
@@ -51,13 +53,17 @@ def joined(parts: Sequence[Array], sharding: HloSharding, dims: Sequence[int]) -
     return whole
 
 
-def part_dims(dims: Sequence[int], sharding: HloSharding) -> tuple[int, ...]:
-    """The shape of the part of a device."""
-    return _sizes(tuple(dims), sharding.parts)
+def part_places(sharding: HloSharding, rank: int, devices: int) -> list[tuple[int, ...]]:
+    """The part of each device, by its number along each dimension.
 
+    Args:
+        sharding: of an array.
+        rank: number of its dimensions.
+        devices: their number.
 
-def _places(sharding: HloSharding, rank: int, devices: int) -> list[tuple[int, ...]]:
-    """The part of each device, by its number along each dimension."""
+    Raises:
+        GraphgenError: GG0205 for a sharding that does not give each device a part.
+    """
     if sharding.kind == "replicated":
         return [(0,) * rank] * devices
     order = sharding.order

@@ -83,9 +83,8 @@ def _rename(
     own = interface - shared
     if function.phase:
         function.phase = f"{DRAFT_PHASE}{function.phase}"
-        for value in function.args:
-            value.name = f"{DRAFT}{value.name}" if value.name in own else value.name
-        function.block.keep_args(function.args)
+        names = [value.name or "" for value in function.args]
+        function.block.rename_args([f"{DRAFT}{n}" if n in own else n for n in names])
         pairs = [(f"{DRAFT}{n}" if n in own else n, value) for n, value in function.outputs]
         function.outputs = pairs
     function.name = functions[function.name]

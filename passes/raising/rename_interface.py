@@ -46,9 +46,8 @@ def rename(module: Module, names: Mapping[str, str]) -> None:
     for row, name in zip(rows, after, strict=True):
         module.interface[name] = replace(row, name=name)
     for function in module.programs():
-        for value in function.args:
-            value.name = names.get(value.name or "", value.name)
-        function.block.keep_args(function.args)
+        given = [value.name or "" for value in function.args]
+        function.block.rename_args([names.get(name, name) for name in given])
         taken = {value.name for value in function.args}
         for op in function.block:
             for value in op.results:

@@ -85,8 +85,8 @@ def orders_no_nan(ops: Iterable[Op]) -> bool:
     return any(op.attrs.text("target") in _ORDERS_NO_NAN for op in calls)
 
 
-def of_finite(ops: Iterable[Op]) -> bool:
-    """True if ops quantize, which says nothing about numbers that are not finite."""
+def quantizes(ops: Iterable[Op]) -> bool:
+    """True if ops quantize; what they make of infinities and NaN is not defined."""
     return any(op.name in _OF_FINITE for op in ops)
 
 
@@ -98,7 +98,7 @@ def spreads_of(ops: Iterable[Op], *, masked: bool = False) -> list[Spread]:
         masked: the rewrite may leave out what masks exclude.
     """
     ops = list(ops)
-    finite = masked or of_finite(ops) or orders_no_nan(ops)
+    finite = masked or quantizes(ops) or orders_no_nan(ops)
     return [spread for spread in Spread if not (finite and spread is Spread.NOT_FINITE)]
 
 

@@ -484,9 +484,8 @@ class RewriteChecker:
             differs: samples of narrower windows on which both sides do not agree.
             masked: the rewrite is one of ops with masks.
         """
-        drawn = self.samples.free(cut, function)
         # The difference in the narrowest window is the one that people can read.
-        differs, narrow = _with(differs, drawn), True
+        narrow = True
         for steps in (0, *_STEPS):
             if steps and not cut.widen(steps):
                 break

@@ -27,7 +27,7 @@ from graphgen.passes.equiv.deviation import (
     difference,
 )
 from graphgen.passes.equiv.relate import RankGrid, meet, steps
-from graphgen.passes.validate.boundary_values import of_finite, orders_no_nan
+from graphgen.passes.validate.boundary_values import orders_no_nan, quantizes
 from graphgen.passes.validate.integer_meaning import integer_budget
 from graphgen.passes.validate.narrow_rounding import rounding_of, unit_of
 from graphgen.passes.validate.overflow_marks import OverflowMarks, marked_elements
@@ -289,7 +289,7 @@ class WindowEvaluator:
             ops = cut.ops
             budget = self.budget + rounding_of(cut.unshared()) if self.budget else 0.0
             rounded = any(has_floats(v.dtype) for v in window.args) or any(map(_rounds, ops))
-            unfixed = orders_no_nan(ops) or (of_finite(ops) and of_finite(cut.unshared()))
+            unfixed = orders_no_nan(ops) or (quantizes(ops) and quantizes(cut.unshared()))
             found = _WindowFacts(unit_of(ops), budget, amplifies(ops), unfixed, rounded)
             self._facts[window] = found
         return found

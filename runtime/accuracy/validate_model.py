@@ -325,11 +325,11 @@ def bisect_wide(
     Raises:
         GraphgenError: as :func:`validate_module`.
     """
-    wide = wide_twin(module)
-    if wide is None:
+    found = wide_pipeline(module, passes)
+    if found is None:
         return None
-    step = partial(_named_step, on_step, "wide") if on_step is not None else None
-    pipeline = passes(twin_buckets("wide"))
+    wide, pipeline = found
+    step = _wide_step(on_step)
     workload = _workload(wide, pipeline, options, "wide")
     if _ends(wide, pipeline, workload, options, step) is not None:
         return None
@@ -354,11 +354,23 @@ def validate_wide(
     Raises:
         GraphgenError: as :func:`validate_module`.
     """
+    found = wide_pipeline(module, passes)
+    return None if found is None else validate_module(*found, options, _wide_step(on_step), "wide")
+
+
+def wide_pipeline(module: Module, passes: PassesFor) -> tuple[Module, Sequence[Pass]] | None:
+    """The :func:`wide_twin` of a module, and a pipeline for its buckets; ``None`` without a twin.
+
+    Args:
+        module: as it was built from a configuration.
+        passes: gives the pipeline for the buckets of a twin.
+    """
     wide = wide_twin(module)
-    if wide is None:
-        return None
-    step = partial(_named_step, on_step, "wide") if on_step is not None else None
-    return validate_module(wide, passes(twin_buckets("wide")), options, step, "wide")
+    return None if wide is None else (wide, passes(twin_buckets("wide")))
+
+
+def _wide_step(on_step: Callable[[str], None] | None) -> Callable[[str], None] | None:
+    return partial(_named_step, on_step, "wide") if on_step is not None else None
 
 
 def wide_twin(module: Module) -> Module | None:

@@ -234,7 +234,10 @@ def test_a_call_that_is_not_admitted_keeps_the_file_from_xla():
     """Nothing calls the function: what graphgen writes does not have it."""
     x = np.zeros(8, np.float32)
     (y,), (said, why) = ran(UNCALLED.encode(), x)
-    assert (said, why) == (WRITTEN_AGAIN, "it calls of_another_process, which XLA is not given")
+    assert (said, why) == (
+        WRITTEN_AGAIN,
+        "it calls of_another_process, which graphgen does not let XLA call",
+    )
     assert y.tolist() == x.tolist()
 
 
