@@ -47,10 +47,6 @@ def calls(function: Function) -> list[str]:
     return [op.attrs.text("to_apply") for op in function.ops if op.name == "call"]
 
 
-# Two layers that are not alike: the first hands its sum over the ranks on, and the second ends it.
-UNLIKE_LAYERS = [("gpt-neox-20b", 2)]
-
-
 @pytest.mark.parametrize("tp", [1, 2])
 @pytest.mark.parametrize("name", MINIS)
 @pytest.mark.one_in(9)
@@ -59,9 +55,8 @@ def test_what_is_outlined_is_read_back_and_comes_back(name: str, tp: int):
     before = {f.name: [op.name for op in f.ops] for f in module.programs()}
     outline(module)
     for function in module.programs():
-        outlined = bool(calls(function))
-        assert outlined == ((name, tp) not in UNLIKE_LAYERS), function.name
-        assert not outlined or function.block.size < len(before[function.name])
+        assert calls(function), function.name
+        assert function.block.size < len(before[function.name])
     text = print_module(module)
     assert print_module(parse(text)) == text
     # Each body has its own constants.
