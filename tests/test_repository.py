@@ -98,6 +98,19 @@ def test_nothing_is_left_unfinished():
     assert [hit for path in package_files() for hit in lines_matching(unfinished, path)] == []
 
 
+def test_importing_a_test_module_does_not_change_the_environment():
+    """Every process of pytest imports all modules, and its children inherit what they set."""
+    found = [
+        shown(path, node.lineno)
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        if path.name not in {"conftest.py", "__init__.py"}
+        for node in tree(path).body
+        if isinstance(node, ast.Assign | ast.Expr)
+        if ast.unparse(node).startswith(("os.environ", "os.putenv"))
+    ]
+    assert found == []
+
+
 def test_no_path_of_one_machine():
     # A path is absolute when nothing that could be its beginning comes before the slash.
     anywhere = re.compile(r"(?<![\w.})-])/(?:home|root|work|Users)/")

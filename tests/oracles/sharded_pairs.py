@@ -17,9 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-os.environ["JAX_NUM_CPU_DEVICES"] = "2"
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
-os.environ["JAX_PLATFORMS"] = "cpu"
+if __name__ == "__main__":
+    # Of this process only: a test that imports this file keeps its devices, and so do its children.
+    os.environ["JAX_NUM_CPU_DEVICES"] = "2"
+    os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+    os.environ["JAX_PLATFORMS"] = "cpu"
 
 import jax
 import jax.numpy as jnp
