@@ -42,6 +42,7 @@ from graphgen.lowering.mlir.generic_form import generic_text
 from graphgen.lowering.neuron.neff import read_neff
 from graphgen.lowering.open import open_module
 from graphgen.models.config_reader import ConfigReader
+from graphgen.name_pattern import name_pattern
 from graphgen.numbers import finite, is_finite, is_whole, whole_number
 from graphgen.ops.custom_calls import decode
 from graphgen.passes.core import parse_pipeline
@@ -52,7 +53,6 @@ from graphgen.runtime.checkpoint.safetensors_file import SafetensorsFile
 from graphgen.runtime.checkpoint.torch_file import read_legacy
 from graphgen.runtime.checkpoint.validate_tensors import check_sizes
 from graphgen.runtime.lora.adapter_file import read_adapter_config
-from graphgen.runtime.lora.name_pattern import name_pattern
 from graphgen.runtime.tokenizer import chat_template
 from graphgen.runtime.tokenizer.chat_template import render_chat
 from graphgen.runtime.tokenizer.normalizer_growth import require_bounded

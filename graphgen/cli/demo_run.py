@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from graphgen.cli.console import note, write_report, write_stdout
 from graphgen.cli.demo_arguments import DemoArguments
@@ -36,6 +36,7 @@ from graphgen.runtime.accuracy.tolerances import (
     parse_tolerance_map,
 )
 from graphgen.runtime.aws_config.compile_settings import sampling_defaults
+from graphgen.runtime.aws_config.draft_checks import fused_draft, is_fused
 from graphgen.runtime.aws_config.model_checks import quantized_checkpoint
 from graphgen.runtime.aws_nxdi.causal_lm import NeuronBaseForCausalLM
 from graphgen.runtime.aws_nxdi.state_dict import open_path
@@ -45,9 +46,6 @@ from graphgen.runtime.generation import Completion, GenerationRequest, generate
 from graphgen.runtime.sampling import GREEDY, Sampling
 from graphgen.runtime.speculation.draft_model import DraftModel
 from graphgen.runtime.tokenizer.tokenizer import Tokenizer, load_tokenizer
-
-if TYPE_CHECKING:
-    pass
 
 _SKIP, _TOKENS, _DRAFT = "skip-accuracy-check", "token-matching", "draft-logit-matching"
 
@@ -171,7 +169,7 @@ def run_demo(given: DemoArguments) -> None:
 def _prepare(app: NeuronBaseForCausalLM, given: DemoArguments) -> bool:
     """Compile and load; False if the command line ends there."""
     if given.get("--compile-dry-run"):
-        if (missing := missing_weights(app)) is not None:
+        for missing in missing_weights(app):
             note(f"{missing.where}: {missing.what}: the programs are built, and nothing else")
         built = app.build()
         programs = ", ".join(function.name for function in built.module.programs())
@@ -182,7 +180,7 @@ def _prepare(app: NeuronBaseForCausalLM, given: DemoArguments) -> bool:
         return True
     folder = str(given.get("--compiled-model-path"))
     if not given.get("--skip-compile"):
-        if (missing := missing_weights(app)) is not None:
+        for missing in missing_weights(app):
             # Before minutes of work for programs that no weights fit.
             raise missing
         app.compile(folder, debug=bool(given.get("--hlo-debug")))
@@ -193,14 +191,18 @@ def _prepare(app: NeuronBaseForCausalLM, given: DemoArguments) -> bool:
     return True
 
 
-def missing_weights(app: NeuronBaseForCausalLM) -> GraphgenError | None:
-    """The error of opening the checkpoint, where it cannot be opened (GG06xx)."""
+def missing_weights(app: NeuronBaseForCausalLM) -> Iterator[GraphgenError]:
+    """Errors of opening the checkpoint and that of a draft in its programs (GG06xx)."""
     path = quantized_checkpoint(app.neuron_config) or app.model_path
     try:
         open_path(str(path), app.model_config())
     except GraphgenError as error:
-        return error
-    return None
+        yield error
+    if is_fused(app.neuron_config):
+        try:
+            fused_draft(app.config)
+        except GraphgenError as error:
+            yield error
 
 
 def _tokenizer(app: NeuronBaseForCausalLM, given: DemoArguments) -> Tokenizer:

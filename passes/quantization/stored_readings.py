@@ -21,6 +21,7 @@ from graphgen.passes.quantization.scale_products import scale_product
 from graphgen.passes.quantization.scheme_table import SCHEMES
 from graphgen.passes.quantization.static_scales import INPUT_SCALE
 from graphgen.passes.quantization.stored_scheme import StoredForm, StoredScheme
+from graphgen.passes.quantization.unlisted_modules import MODULES, SKIPPED, unlisted_modules
 from graphgen.targets import find_target
 
 
@@ -182,9 +183,7 @@ def _read(
     function.replace_uses(weight, wide)
 
 
-# Keys of a quantization_config: patterns of modules, exceptions, and the type of scales.
-MODULES: Final = "quantized_modules"
-SKIPPED: Final = "unquantized_modules"
+# Key of a quantization_config beside those of modules: the type of scales.
 SCALES: Final = "type_of_scales"
 
 
@@ -203,12 +202,15 @@ class StoredReading:
     skip: tuple[str, ...]
 
 
-def stored_readings(config: Mapping[str, object]) -> list[StoredReading]:
+def stored_readings(
+    config: Mapping[str, object], module: Module | None = None
+) -> list[StoredReading]:
     """Each form that a checkpoint's weights are in.
 
     Args:
         config: of a checkpoint, as ``with_quantization`` or a view of GGUF gives it; without the
-            modules that they state, those that the scheme always has, if there are some.
+            modules that they state, those that the scheme always has.
+        module: built from ``config``; its linear layers are taken where no modules are stated.
 
     Raises:
         GraphgenError: GG0502 for a scheme that is not read.
@@ -225,6 +227,8 @@ def stored_readings(config: Mapping[str, object]) -> list[StoredReading]:
         found = [replace(each, form=replace(each.form, scale=scale)) for each in found]
     for each in found:
         names = cast("Mapping[str, Sequence[str]]", kinds.get(each.scheme.name, own))
+        if MODULES not in names and module is not None:
+            names = unlisted_modules(module, config, each.scheme.modules)
         modules, skip = names.get(MODULES, each.scheme.modules), names.get(SKIPPED, ())
         if modules:
             readings.append(StoredReading(each, tuple(modules), tuple(skip)))
@@ -241,7 +245,7 @@ def read_quantized(
 
     Args:
         module: built from ``config``; changed in place.
-        config: of a checkpoint, as ``with_quantization`` gives it.
+        config: of a checkpoint, as ``with_quantization`` gives it, or a ``config.json`` alone.
         target: of the compilation; on Neuron's devices f8e4m3 ends at 240, and not at 448.
         activations: their type in the compilation, ``activation_quantization_type``.
 
@@ -252,7 +256,7 @@ def read_quantized(
     Raises:
         GraphgenError: GG0502 for a scheme that is not read.
     """
-    readings = stored_readings(config)
+    readings = stored_readings(config, module)
     if not readings:
         return ""
     # Only here: an artifact runs without any pass.

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
+from graphgen.read_file import is_there
 from graphgen.runtime.aws_config.compile_settings import compile_settings
 from graphgen.runtime.aws_config.neuron_config import FusedSpecNeuronConfig, NeuronConfig
+from graphgen.runtime.checkpoint.config_file import read_config
 from graphgen.runtime.checkpoint.dtype_policy import AS_DECLARED
 from graphgen.runtime.checkpoint.hub import locate
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
@@ -146,9 +149,24 @@ def check_fused(config: InferenceConfig) -> None:
 
 def fused_draft(config: InferenceConfig) -> FusedDraft:
     """The draft of a target's programs (GG05xx and GG06xx for its files)."""
-    path = cast(str, draft_path(config.fused_spec_config))
-    checkpoint = open_checkpoint(locate(path, plain_names=True) or Path(path))
+    checkpoint = open_checkpoint(_draft_location(config))
     return FusedDraft(checkpoint, checkpoint.config)
+
+
+def fused_draft_config(config: InferenceConfig) -> Mapping[str, object]:
+    """The ``config.json`` of a draft, whose weights may be missing (GG05xx and GG06xx)."""
+    try:
+        return fused_draft(config).config
+    except GraphgenError:
+        folder = _draft_location(config)
+        if not is_there(folder / "config.json"):
+            raise
+        return read_config(folder)
+
+
+def _draft_location(config: InferenceConfig) -> Path:
+    path = cast(str, draft_path(config.fused_spec_config))
+    return locate(path, plain_names=True) or Path(path)
 
 
 def fused_settings(config: InferenceConfig, settings: CompileConfig) -> CompileConfig:

@@ -20,6 +20,8 @@ from graphgen.runtime.aws_config.draft_checks import (
     check_eagle,
     check_fused,
     eagle_checkpoint,
+    fused_draft,
+    is_fused,
 )
 from graphgen.runtime.aws_config.environment import check_nodes, print_notes
 from graphgen.runtime.aws_config.inference_config import (
@@ -366,6 +368,9 @@ class NeuronApplicationBase(ModuleBehavior):
             self.is_compiled = True
             return
         device = self._device(folder, debug)
+        if is_fused(settings):
+            # Before minutes of work for programs that no weights of the draft fit.
+            fused_draft(self.config)
         built = self.build()
         checkpoint = self.checkpoint(built.module)
         keep = bool(settings.value("skip_sharding"))

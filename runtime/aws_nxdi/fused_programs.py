@@ -8,7 +8,12 @@ from graphgen.config.compile_config import CompileConfig
 from graphgen.exec.speculative_step import DRAFT
 from graphgen.ir import Module, Role
 from graphgen.lowering.cpu.pjrt import CPU
-from graphgen.runtime.aws_config.draft_checks import fused_draft, fused_settings, is_fused
+from graphgen.runtime.aws_config.draft_checks import (
+    fused_draft,
+    fused_draft_config,
+    fused_settings,
+    is_fused,
+)
 from graphgen.runtime.aws_config.inference_config import InferenceConfig
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.model import BuiltModel, build_model
@@ -31,7 +36,7 @@ def build_programs(
     """
     if is_fused(config.neuron_config):
         own = fused_settings(config, settings)
-        built = build_fused_model(model, settings, fused_draft(config).config, own)
+        built = build_fused_model(model, settings, fused_draft_config(config), own)
     else:
         built = build_model(model, settings, report=report)
     if settings.target != CPU and config.neuron_config.value("layer_boundary_markers"):

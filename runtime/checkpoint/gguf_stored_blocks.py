@@ -16,9 +16,9 @@ import numpy as np
 from gguf.quants import Q4_K
 
 from graphgen.models import family_of
+from graphgen.passes.quantization.unlisted_modules import stated_modules
 from graphgen.runtime.checkpoint.gguf_checkpoint import GgufCheckpoint
 from graphgen.runtime.checkpoint.interfaces import Array, TensorInfo
-from graphgen.runtime.checkpoint.quantized_checkpoint import stated_modules
 
 # Bytes of a weight [..., out, blocks, bytes of a block] -> one tensor of its scheme.
 Part = Callable[[Array], Array]

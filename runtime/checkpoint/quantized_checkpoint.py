@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -13,24 +12,9 @@ from graphgen.errors import GraphgenError
 from graphgen.passes.quantization.compressed_formats import StoredQuantization
 from graphgen.passes.quantization.read_config import stored_quantization
 from graphgen.passes.quantization.static_scales import INPUT_SCALE
-from graphgen.passes.quantization.stored_readings import MODULES, SCALES, SKIPPED
+from graphgen.passes.quantization.stored_readings import SCALES
+from graphgen.passes.quantization.unlisted_modules import stated_modules
 from graphgen.runtime.checkpoint.interfaces import CONVERT, Array, Checkpoint, TensorInfo
-
-_NUMBER: Final = re.compile(r"(?<=\.)\d+(?=\.|$)")
-
-
-def stated_modules(modules: Set[str], names: Iterable[str]) -> dict[str, list[str]]:
-    """Patterns of these modules, and the exceptions from them.
-
-    Args:
-        modules: those whose weight is quantized.
-        names: all modules of the checkpoint.
-    """
-    patterns = sorted({_NUMBER.sub("*", name) for name in modules})
-    known = set(patterns)
-    skipped = [x for x in names if x not in modules and _NUMBER.sub("*", x) in known]
-    return {MODULES: patterns, SKIPPED: skipped}
-
 
 # Scales of keys and values for 8-bit caches, beside the projections of attention.
 _CACHE_SCALES: Final = ("k_scale", "v_scale", "kv_scale")

@@ -13,6 +13,7 @@ import numpy as np
 
 from graphgen.errors import GraphgenError
 from graphgen.limits import LAYERS
+from graphgen.name_pattern import name_pattern
 from graphgen.numbers import is_digits, is_finite, is_whole
 from graphgen.read_file import is_folder, is_there
 from graphgen.runtime.checkpoint.config_file import read_json_object
@@ -21,7 +22,6 @@ from graphgen.runtime.checkpoint.interfaces import Array, TensorFile, TensorInfo
 from graphgen.runtime.checkpoint.mapped_file import unreadable
 from graphgen.runtime.checkpoint.safetensors_file import SafetensorsFile
 from graphgen.runtime.checkpoint.torch_file import TorchFile
-from graphgen.runtime.lora.name_pattern import name_pattern
 
 Number = TypeVar("Number", int, float)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -129,6 +130,32 @@ def test_a_dry_run_of_405b_needs_a_configuration_alone(
     assert lines.index(about) < lines.index(shown[0])
     assert "prefill.b1.s12288" in made.out
     assert "decode.b1.c12800" in made.out
+
+
+@pytest.mark.slow
+def test_a_dry_run_of_the_second_scenario_needs_configurations_alone(demo: Demo, tmp_path: Path):
+    shape = {**known_shape("llama-3.1-405b"), "num_hidden_layers": 2}
+    draft = tmp_path / "draft"
+    draft.mkdir()
+    (draft / "config.json").write_text(json.dumps(dict(known_shape("llama-3.2-1b"))))
+    stated = {"quant_method": "fbgemm_fp8", "modules_to_not_convert": ["lm_head", "self_attn"]}
+    flags = (
+        f"--draft-model-path {draft} --enable-fused-speculation --speculation-length 7 "
+        "--no-trace-tokengen-model --quantized-mlp-kernel-enabled "
+        "--quantization-type per_channel_symmetric --rmsnorm-quantize-kernel-enabled "
+        "--token-generation-buckets 12800"
+    )
+    line = tutorial_of({**shape, "quantization_config": stated}, tmp_path / "model", flags)
+    made = demo(f"{line} --compile-dry-run".replace("--do-sample ", ""))
+    assert made.status == 0, made.err
+    lines = [line for line in made.err.splitlines() if "nothing else" in line]
+    assert ["HERE/model" in lines[0], "HERE/draft" in lines[1]] == [True, True]
+    assert "speculate.b1.c12800.k7" in made.out
+    # Without --compile-dry-run it ends before anything is built.
+    shutil.rmtree(tmp_path / "model")
+    made = demo(tutorial_of({**shape, "quantization_config": stated}, tmp_path / "model", flags))
+    assert "error[GG0601]" in made.err
+    assert "building the graph" not in made.err
 
 
 def test_a_folder_without_weights_is_refused_before_anything_is_built(

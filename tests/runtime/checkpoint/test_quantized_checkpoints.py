@@ -7,6 +7,7 @@ functions that the product packs and unpacks with.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -280,6 +281,57 @@ def logical(checkpoint: Checkpoint) -> Module:
     read_quantized(module, checkpoint.config)
     check_checkpoint(checkpoint, module)
     return module
+
+
+def from_configuration(config: Mapping[str, object]) -> dict[str, str]:
+    """Name and type of each weight of a model that is built from a configuration alone."""
+    module = build(config, dtype("f32"))
+    read_quantized(module, config)
+    return {row.name: str(row.logical) for row in module.entries(Role.WEIGHT)}
+
+
+@pytest.mark.parametrize("case", [case for case, (_, stated) in CASES.items() if stated])
+def test_a_configuration_without_weights_states_the_same_ones(case: str, tmp_path: Path):
+    write(tmp_path, case)
+    rows = logical(open_checkpoint(tmp_path)).entries(Role.WEIGHT)
+    stated: dict[str, object] = {**(CASES[case][1] or {}), "modules_to_not_convert": [LEFT]}
+    found = from_configuration({**CONFIG, "quantization_config": stated})
+    # Of which type scales are, tensors alone say.
+    assert found == {row.name: re.sub(r"^b?f16\[", "f32[", str(row.logical)) for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("key", "names"),
+    [
+        ("modules_to_not_convert", ["lm_head", "model.layers.1.mlp"]),
+        ("modules_to_not_convert", ["layers.1.mlp"]),
+        ("ignore", ["lm_head", r"re:.*\.1\.mlp\..*"]),
+        ("ignored_layers", [f"model.layers.1.mlp.{x}_proj" for x in ("gate", "up", "down")]),
+    ],
+)
+def test_exceptions_of_a_configuration_without_weights(key: str, names: list[str]):
+    stated = {"quant_method": "fbgemm_fp8", key: names}
+    found = from_configuration({**CONFIG, "quantization_config": stated})
+    narrow = {name for name, text in found.items() if text.startswith("f8e4m3fn")}
+    plain = build(CONFIG, dtype("f32")).entries(Role.WEIGHT)
+    every = {row.name for row in plain if is_quantized(row.name)}
+    assert narrow == {name for name in every if ".1.mlp." not in name}
+
+
+def test_a_table_of_logits_is_quantized_where_gptq_says_so():
+    for stated, last in ((GPTQ, "weight"), ({**GPTQ, "lm_head": True}, "qweight")):
+        assert f"lm_head.{last}" in from_configuration({**CONFIG, "quantization_config": stated})
+    # The same table is looked up, too.
+    tied = {**CONFIG, "tie_word_embeddings": True}
+    found = from_configuration({**tied, "quantization_config": {**GPTQ, "lm_head": True}})
+    assert "model.embed_tokens.weight" in found
+
+
+def test_a_pattern_of_exceptions_that_is_not_one_is_refused():
+    stated = {"quant_method": "fbgemm_fp8", "ignore": ["re:(.*"]}
+    with pytest.raises(GraphgenError, match=r"the pattern 're:\(\.\*' is not read") as caught:
+        from_configuration({**CONFIG, "quantization_config": stated})
+    assert caught.value.code == "GG0502"
 
 
 def test_the_page_of_the_pass_is_true():
