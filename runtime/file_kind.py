@@ -12,17 +12,17 @@ _HEAD = 16
 
 
 class FileKind(Enum):
-    """A kind of file or folder, with its name for people."""
+    """A kind of file or folder; its value is what people call it, with the article."""
 
-    ARTIFACT = "artifact"
-    CHECKPOINT = "checkpoint"
-    DEVICE_PROFILE = "profile of a Neuron device"
-    FOLDER = "folder of programs or dumps"
-    MODULE = "module"
-    NEFF = "NEFF"
-    RECORDING = "recording of XLA's profiler"
-    XLA_DUMP = "folder of XLA's dumps"
-    XLA_FILE = "file of XLA without a module"
+    ARTIFACT = "an artifact"
+    CHECKPOINT = "a checkpoint"
+    DEVICE_PROFILE = "a profile of a Neuron device"
+    FOLDER = "a folder of programs or dumps"
+    MODULE = "a module"
+    NEFF = "a NEFF"
+    RECORDING = "a recording of XLA's profiler"
+    XLA_DUMP = "a folder of XLA's dumps"
+    XLA_FILE = "a file of XLA without a module"
 
 
 def kind_of_file(path: Path) -> FileKind:
@@ -63,4 +63,6 @@ def _kind_of_folder(path: Path) -> FileKind:
         return FileKind.XLA_DUMP
     if is_artifact(path) and not is_for_device(path):
         return FileKind.ARTIFACT
-    return FileKind.CHECKPOINT if checkpoint_files(path) else FileKind.FOLDER
+    # A configuration without weights has a graph, too.
+    model = checkpoint_files(path) or is_file(path / "config.json")
+    return FileKind.CHECKPOINT if model else FileKind.FOLDER

@@ -13,7 +13,7 @@ from graphgen.cli.backend_option import not_auto
 from graphgen.cli.compiled_file import file_for, note_all_compiled
 from graphgen.cli.console import emit, note
 from graphgen.cli.files import STANDARD
-from graphgen.cli.module_file import read_module, source_named
+from graphgen.cli.module_file import open_named, read_module
 from graphgen.cli.open_sizes import with_sizes
 from graphgen.cli.shared_options import AsJson, ScriptOption
 from graphgen.cli.workload_options import rounding_backend
@@ -48,7 +48,6 @@ class ComparedModule:
 
     def __init__(self, name: str, on: str = "numpy") -> None:
         from graphgen.lowering.lowered_module import is_lowered, module_beside, open_lowered
-        from graphgen.lowering.open import open_source
         from graphgen.lowering.runnable import runnable
 
         self.name = name
@@ -58,8 +57,7 @@ class ComparedModule:
             note(f"interface and weight preparation of {name} from {self.beside}")
         self.origin: ReadFile | None = None
         if self.beside is None:
-            source = source_named(name)
-            read = open_source(source)
+            source, read, _ = open_named(name)
             self.origin = file_for(on, source, read)
             read = runnable(read)
         else:

@@ -10,7 +10,7 @@ import typer
 
 from graphgen.cli.console import note, write_report
 from graphgen.cli.files import STANDARD, check_output, write_file
-from graphgen.cli.module_file import read_with_values, write_module
+from graphgen.cli.module_file import open_named, write_module
 from graphgen.cli.shared_options import check_outputs
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
@@ -111,7 +111,9 @@ def import_(
     if save_weights is not None:
         check_output(save_weights)
     held: dict[str, Array] = {}
-    programs = import_programs(sources, wanted, _sizes(dim or []), held, read_with_values)
+    programs = import_programs(
+        sources, wanted, _sizes(dim or []), held, lambda name: open_named(name)[1:]
+    )
     module = joined(programs)
     _save(save_weights, held)
     _tell_returned(module)
@@ -141,6 +143,10 @@ def _write(module: Module, output: str, *, as_json: bool, raising: bool) -> None
     write_module(module, output, as_json=as_json, more=more)
     if shown:
         write_report(_report(module, counts, near))
+
+
+def _read(name: str) -> tuple[Module, Mapping[str, Array]]:
+    return open_named(name)[1:]
 
 
 def _save(name: str | None, held: Mapping[str, Array]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -164,7 +165,15 @@ def _checkpoint(path: Path, largest: int) -> Inspection:
     if folder and (absent := absent_files(path)):
         more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
         note(f"incomplete: the index names {absent[0]}{more}, not in the folder")
-    listing = list_checkpoint(checkpoint_files(path) if folder else [path])
+    files = checkpoint_files(path) if folder else [path]
+    if not files:
+        raise GraphgenError(
+            "GG0601",
+            "config.json is there, but weights are missing",
+            where=str(path),
+            help=f"graphgen build {shlex.quote(str(path))} -o model.gg writes the model's graph",
+        )
+    listing = list_checkpoint(files)
     quantization = quantization_of(path)
 
     def facts() -> Json:

@@ -12,7 +12,7 @@ from graphgen.cli.backend_option import not_auto
 from graphgen.cli.compiled_file import backend_for, file_for, note_compiled
 from graphgen.cli.console import note
 from graphgen.cli.files import STANDARD
-from graphgen.cli.module_file import source_named, write_module
+from graphgen.cli.module_file import open_named, write_module
 from graphgen.cli.shared_options import (
     ModuleFile,
     OutputFile,
@@ -85,13 +85,11 @@ def minify(
       graphgen minify mini.gg --command 'python check.py {}' -o small.gg
       graphgen minify dump.mlir --on xla -o small.gg
     """
-    from graphgen.lowering.open import open_source
     from graphgen.passes.validate.minify import Minifier
 
     check_outputs(output, as_json)
     passes = load_pipeline(pipeline, plugin, small=True)
-    source = source_named(file)
-    module = open_source(source)
+    source, module, _ = open_named(file)
     before = module.op_count()
     if on is not None:
         origin = file_for(on, source, module)

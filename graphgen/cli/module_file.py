@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,26 +53,58 @@ def read_module(name: str) -> Module:
     """Read and verify the module in a file of any known form; ``-`` is standard input.
 
     Raises:
-        GraphgenError: GG0705 the file cannot be read, GG0201 it is not a module, and errors of the
-            readers and the verifier, naming the file.
+        GraphgenError: as :func:`open_named`.
     """
-    from graphgen.lowering.open import open_source
-
-    return open_source(source_named(name))
+    return open_named(name)[1]
 
 
-def read_with_values(name: str) -> tuple[Module, Mapping[str, Array]]:
-    """As :func:`read_module`, with the weights and first states that the file holds, by name."""
-    from graphgen.lowering.open import open_with_values
+def open_named(name: str) -> tuple[Source, Module, Mapping[str, Array]]:
+    """Read a file of any known form; ``-`` is standard input.
 
-    return open_with_values(source_named(name))
+    Returns:
+        The file, its verified module, and the weights and first states that it holds, by name.
+
+    Raises:
+        GraphgenError: GG0705 the file cannot be read, GG0201 it is not a module, GG0802 a folder
+            has no program, and errors of the readers and the verifier, naming the file.
+    """
+    from graphgen.lowering.open import Source, open_with_values, source_of
+
+    if name == STANDARD:
+        source = Source("<stdin>", standard_input())
+        return source, *open_with_values(source)
+    try:
+        source = source_of(name)
+        return source, *open_with_values(source)
+    except GraphgenError as error:
+        if error.code in _NOT_A_MODULE and (named := _other_kind(name)) is not None:
+            raise named from error
+        raise
 
 
-def source_named(name: str) -> Source:
-    """A file to read; ``-`` is standard input, which is read whole."""
-    from graphgen.lowering.open import Source, source_of
+_NOT_A_MODULE = ("GG0201", "GG0802")
 
-    return Source("<stdin>", standard_input()) if name == STANDARD else source_of(name)
+
+def _other_kind(name: str) -> GraphgenError | None:
+    """The error that names what a file or folder is, and who reads it; ``None`` for a module."""
+    from graphgen.runtime.file_kind import FileKind, kind_of_file
+
+    readers = {
+        FileKind.ARTIFACT: "graphgen inspect {name} lists its programs",
+        FileKind.CHECKPOINT: "graphgen build {name} -o model.gg writes its graph; graphgen inspect "
+        "{name} describes it",
+        FileKind.DEVICE_PROFILE: "graphgen profile {name} reads it",
+        FileKind.RECORDING: "graphgen profile {name} reads it",
+        FileKind.XLA_DUMP: "name one of its modules; graphgen inspect {name} lists them",
+    }
+    try:
+        kind = kind_of_file(Path(name))
+    except (GraphgenError, OSError):
+        return None
+    if kind not in readers:
+        return None
+    help = readers[kind].format(name=shlex.quote(name))
+    return GraphgenError("GG0201", f"this is {kind.value}, not a module", where=name, help=help)
 
 
 def read_lowered(name: str, target: str, dims: str = "") -> Module:

@@ -59,7 +59,8 @@ def test_errors_in_a_file_name_the_line(tmp_path: Path):
     ("content", "expected"),
     [
         (b"", "error[GG0201]: the file is empty\n"),
-        (b"GGUF\xff\x00", "error[GG0201]: this is not text\n"),
+        (b"GGUF\xff\x00", "error[GG0201]: this is a checkpoint, not a module\n"),
+        (b"\xff\x00", "error[GG0201]: this is not text\n"),
         (b"hello\n", "error[GG0201]: a module starts with: module @name level=logical {\n"),
     ],
 )
@@ -74,6 +75,28 @@ def test_a_folder_is_no_module(tmp_path: Path):
     text = error("run", tmp_path)
     assert text.startswith("error[GG0802]: neither a compiler cache nor a work folder\n")
     assert str(tmp_path) in text
+
+
+@pytest.mark.parametrize(
+    ("file", "kind", "reader"),
+    [
+        ("config.json", "a checkpoint", "graphgen build"),
+        ("model.safetensors", "a checkpoint", "graphgen build"),
+        ("module_0001.jit_f.before_optimizations.txt", "a folder of XLA's dumps", "name one of"),
+    ],
+)
+def test_a_folder_of_another_kind_is_named_with_its_reader(
+    tmp_path: Path, file: str, kind: str, reader: str
+):
+    (tmp_path / file).write_bytes(b"{}" if file.endswith("json") else b"")
+    for command, *options in (("explore",), ("run",), ("cost", "--target", "trn2")):
+        text = error(command, tmp_path, *options)
+        assert text.startswith(f"error[GG0201]: this is {kind}, not a module\n  --> {tmp_path}\n")
+        assert reader in text
+    if file == "config.json":
+        text = error("inspect", tmp_path)
+        assert text.startswith("error[GG0601]: config.json is there, but weights are missing\n")
+        assert "graphgen build" in text
 
 
 def test_not_enough_memory_is_the_users_error(mini: Path):
