@@ -111,9 +111,7 @@ def import_(
     if save_weights is not None:
         check_output(save_weights)
     held: dict[str, Array] = {}
-    programs = import_programs(
-        sources, wanted, _sizes(dim or []), held, lambda name: open_named(name)[1:]
-    )
+    programs = import_programs(sources, wanted, _sizes(dim or []), held, _read)
     module = joined(programs)
     _save(save_weights, held)
     _tell_returned(module)
