@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,10 @@ class StageLinks:
     _broadcasts: dict[tuple[int, int], CpuProgram] = field(
         default_factory=dict[tuple[int, int], CpuProgram]
     )
+    # By edge: the newest that was sent or received here since the last output was shared.
+    _running: dict[int, Sequence[DeviceValue]] = field(
+        default_factory=dict[int, "Sequence[DeviceValue]"]
+    )
 
     def is_away(self, number: int) -> bool:
         """True if an edge joins several processes, and this is one of them."""
@@ -123,16 +128,24 @@ class StageLinks:
         with pjrt.on_devices(ends):
             given: list[Any] = [*pieces, *nothing * (len(here) - len(pieces))]
             sent = program.launch({_GIVEN: pjrt.put_here(given, len(ends))})[_SENT]
+        self._running[number] = sent
         return [piece for place, piece in zip(here, sent, strict=True) if place >= self.ranks]
 
     def share(self, stage: int, type_: TensorType, value: DeviceValue | None) -> Array:
         """An output of a stage in all processes, which all have to call this.
 
+        It begins when the work of this process has ended. XLA runs programs on as many threads as
+        there are cores: a broadcast that waits for a later stage would hold one that the stages
+        here may need to compute what the later one waits for.
+
         Args:
             stage: that gives it.
             type_: of the output.
-            value: of the stage's first rank; ``None`` in processes without it.
+            value: of the stage's first rank here; ``None`` in processes without one.
         """
+        for started in chain(*self._running.values(), () if value is None else (value,)):
+            started.block_until_ready()
+        self._running.clear()
         held = np.zeros(type_.nbytes, np.uint8)
         if value is not None and self._is_here(stage * self.ranks):
             held = np.ascontiguousarray(np.asarray(value)).reshape(-1).view(np.uint8)

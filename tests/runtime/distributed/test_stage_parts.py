@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,9 +16,10 @@ from graphgen.eval import Array, evaluate_ranks
 from graphgen.ir import Entry
 from graphgen.ir.dtype import f32
 from graphgen.ir.types import tensor
+from graphgen.lowering.cpu import pjrt
 from graphgen.lowering.cpu.processes import alone, count, in_stages, local_ranks, share_ranks
 from graphgen.lowering.cpu.stage_arrays import StageArrays
-from graphgen.lowering.cpu.stage_links import broadcast_module, edge_module
+from graphgen.lowering.cpu.stage_links import StageLinks, broadcast_module, edge_module
 from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.distributed.launch_plan import stages_of_launch
 from graphgen.runtime.distributed.process_group import state_local_ranks
@@ -129,3 +131,31 @@ def test_the_variable_of_local_ranks_follows_each_model(monkeypatch: pytest.Monk
     state_local_ranks("4", 4)
     with pytest.raises(GraphgenError, match="NEURON_LOCAL_TP=4, but this node has 2 ranks"):
         state_local_ranks("4", 2)
+
+
+def test_an_output_is_shared_when_the_stages_here_have_ended(monkeypatch: pytest.MonkeyPatch):
+    """XLA has a thread a core: a waiting broadcast must not hold one that a stage needs."""
+    order: list[str] = []
+
+    class Piece:
+        def block_until_ready(self) -> None:
+            order.append("ended")
+
+    class Program:
+        def launch(self, given: dict[str, list[Array]]) -> dict[str, list[Array]]:
+            order.append("broadcast")
+            return {"sent": given["given"]}
+
+    def here(arrays: list[Array], wanted: int) -> list[Array]:
+        assert wanted == count()
+        return arrays
+
+    monkeypatch.setattr(pjrt, "put_here", here)
+    monkeypatch.setattr(pjrt, "on_devices", nullcontext)
+    links, type_ = StageLinks(ranks=2, stages=2), tensor(f32, (3,))
+    monkeypatch.setattr(links, "_broadcasts", {(1, type_.nbytes): Program()})
+    links._running[0] = [Piece(), Piece()]
+    assert links.share(1, type_, None).tolist() == [0, 0, 0]
+    assert order == ["ended", "ended", "broadcast"]
+    links.share(1, type_, None)
+    assert order[3:] == ["broadcast"]
