@@ -241,11 +241,13 @@ def _collected(given: Values) -> ServeFlags:
 
 
 def _stated_artifact() -> Path | None:
-    """The folder that AWS's variable names."""
-    from graphgen.runtime.aws_config.environment import COMPILED_ARTIFACTS
+    """The folder that AWS's variable names, if a server runs its programs."""
+    from graphgen.runtime.aws_config.served_options import stated_artifact
 
-    stated = os.environ.get(COMPILED_ARTIFACTS)
-    return Path(stated) if stated else None
+    folder, remarks = stated_artifact(os.environ)
+    for text in remarks:
+        note(text)
+    return folder
 
 
 def _api_keys(given: Values) -> tuple[str, ...]:
@@ -443,10 +445,21 @@ def _serve(
 
 def _options(model: str, asked: CompileConfig, flags: ServeFlags) -> tuple[EngineOptions, bool]:
     """The options to open MODEL with, and whether equal prompts are processed once."""
-    from graphgen.runtime.aws_config.served_options import ServedFlags, served_options
+    from graphgen.runtime.aws_config.served_options import (
+        ServedFlags,
+        is_fused_folder,
+        served_options,
+    )
     from graphgen.runtime.aws_config.served_override import read_override
     from graphgen.runtime.speculation.speculator import check_in_step
 
+    folder = cast("Path | None", flags.model["artifact"])
+    if folder is not None and is_fused_folder(folder):
+        raise GraphgenError(
+            "GG0705",
+            f"the programs in {folder} propose by themselves, for graphgen generate",
+            help="leave --artifact out: the server proposes with --speculative-model",
+        )
     asked = asked.updated({**flags.compiled, **flags.speculation.requested(asked)})
     model_flags = ServedFlags(compile=asked, **flags.model)  # pyright: ignore[reportArgumentType]
     options = served_options(model, model_flags)

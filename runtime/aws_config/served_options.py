@@ -16,7 +16,7 @@ from graphgen.runtime.artifact import is_artifact, open_artifact
 from graphgen.runtime.aws_config.attribute import CompileSetting
 from graphgen.runtime.aws_config.attribute_table import attributes_of
 from graphgen.runtime.aws_config.compile_settings import compile_settings
-from graphgen.runtime.aws_config.environment import check_nodes
+from graphgen.runtime.aws_config.environment import COMPILED_ARTIFACTS, check_nodes
 from graphgen.runtime.aws_config.model_checks import check_quantized_mlp
 from graphgen.runtime.aws_config.neuron_config import NeuronConfig
 from graphgen.runtime.aws_config.served_override import ServedOverride, read_override
@@ -24,6 +24,7 @@ from graphgen.runtime.aws_config.value_kinds import ELEMENTS
 from graphgen.runtime.distributed.launch_plan import stages_of_launch
 from graphgen.runtime.distributed.process_group import current_place
 from graphgen.runtime.engine import EngineOptions, locate_checkpoint
+from graphgen.runtime.speculation.fused_steps import is_fused_module
 
 # Rows and slots of a model that no flag gives: enough to try it on a CPU.
 DEFAULT_ROWS, DEFAULT_LENGTH = 8, 2048
@@ -200,6 +201,30 @@ def _compiled(model: str, flags: ServedFlags) -> CompileConfig | None:
         if path is not None and is_artifact(path):
             return open_artifact(path).model.settings
     return None
+
+
+def stated_artifact(environ: Mapping[str, str]) -> tuple[Path | None, tuple[str, ...]]:
+    """The folder that AWS's variable names, for a server, and remarks.
+
+    AWS's tutorial gives its server the folder of ``inference_demo``. One with fused speculation is
+    left out, as programs that propose by themselves have no rows that come and go.
+
+    Args:
+        environ: the variables.
+    """
+    stated = environ.get(COMPILED_ARTIFACTS)
+    folder = Path(stated) if stated else None
+    if folder is None or not is_fused_folder(folder):
+        return folder, ()
+    return None, (
+        f"{COMPILED_ARTIFACTS}: the programs in {folder} propose by themselves, for generate; the "
+        "server compiles its own, with the draft beside the model",
+    )
+
+
+def is_fused_folder(path: Path) -> bool:
+    """True for an artifact of a model and its draft, whose programs speculate by themselves."""
+    return is_artifact(path) and is_fused_module(open_artifact(path).model.module)
 
 
 def _fresh(model: str, flags: ServedFlags, given: Mapping[str, object]) -> CompileConfig:

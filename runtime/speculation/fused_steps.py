@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from graphgen.errors import GraphgenError
 from graphgen.exec.decode_steps import STEPS, STOPS
 from graphgen.exec.speculative_step import DRAFT
-from graphgen.ir import Role
+from graphgen.ir import Module, Role
 from graphgen.runtime.generation import GenerationRequest, OnToken, Row, launch_steps, tokens_left
 from graphgen.runtime.session.session import Session
 from graphgen.runtime.speculation.decode_loop import SpeculativeLoop
@@ -15,8 +15,12 @@ from graphgen.runtime.speculation.decode_loop import SpeculativeLoop
 
 def has_fused_steps(session: Session) -> bool:
     """True for programs of a model and its draft, which speculate by themselves."""
-    states = session.module.entries(Role.STATE)
-    return session.steps > 1 and any(row.name.startswith(DRAFT) for row in states)
+    return session.steps > 1 and is_fused_module(session.module)
+
+
+def is_fused_module(module: Module) -> bool:
+    """True for a module with the caches of a draft."""
+    return any(row.name.startswith(DRAFT) for row in module.entries(Role.STATE))
 
 
 class FusedSteps(SpeculativeLoop):

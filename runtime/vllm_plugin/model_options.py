@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
-from pathlib import Path
 from typing import Any, Final, cast
 
 from graphgen.config.compile_config import CompileConfig
-from graphgen.errors import GraphgenError, did_you_mean
-from graphgen.runtime.aws_config.environment import COMPILED_ARTIFACTS
+from graphgen.errors import GraphgenError, did_you_mean, printable
 from graphgen.runtime.aws_config.served_options import (
     ServedFlags,
     element_type,
     served_options,
+    stated_artifact,
 )
 from graphgen.runtime.checkpoint.interfaces import Checkpoint
 from graphgen.runtime.engine import EngineOptions
@@ -235,7 +235,9 @@ def check_options(config: Any) -> None:
 def served_flags(config: Any, blocks: int) -> ServedFlags:
     """The flags of ``graphgen serve`` for vLLM's configuration; arguments as above."""
     lora = config.lora_config
-    artifact = os.environ.get(COMPILED_ARTIFACTS)
+    artifact, remarks = stated_artifact(os.environ)
+    for text in remarks:
+        print(f"note: {printable(text)}", file=sys.stderr)
     longest = int(config.model_config.max_model_len)
     ranks = int(config.parallel_config.tensor_parallel_size)
     length, *fewer = verified_lengths(config) or [None]
@@ -257,7 +259,7 @@ def served_flags(config: Any, blocks: int) -> ServedFlags:
         compile=asked,
         override=json.dumps(override_of(config)),
         chunk=(chunk,) if chunk < longest else (),
-        artifact=Path(artifact) if artifact else None,
+        artifact=artifact,
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,8 +15,10 @@ from graphgen.runtime.aws_config.served_options import (
     ServedFlags,
     element_type,
     served_options,
+    stated_artifact,
 )
 from graphgen.runtime.aws_config.served_override import read_override
+from graphgen.text import parse
 from tests.oracles.small_gguf import write_small_model
 
 
@@ -296,3 +300,22 @@ def test_a_server_is_not_one_of_several_nodes(model: str, monkeypatch: pytest.Mo
     monkeypatch.setenv("NEURON_RANK_ID", "1")
     with pytest.raises(GraphgenError, match="one of several nodes"):
         served_options(model, ServedFlags())
+
+
+@pytest.mark.parametrize("owner", ["draft.", ""])
+def test_the_servers_variable_leaves_out_programs_that_propose_by_themselves(
+    owner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    module = parse(
+        f"module @m level=target {{\n  state %{owner}layers.0.k_cache : f32[1,8,2,4]\n}}\n"
+    )
+    opened = SimpleNamespace(model=SimpleNamespace(module=module))
+    monkeypatch.setattr(served_options_module, "is_artifact", lambda path: path == tmp_path)
+    monkeypatch.setattr(served_options_module, "open_artifact", lambda _: opened)
+    found, remarks = stated_artifact({"NEURON_COMPILED_ARTIFACTS": str(tmp_path)})
+    assert found == (None if owner else tmp_path)
+    assert [str(tmp_path) in text for text in remarks] == [True] * bool(owner)
+    assert stated_artifact({}) == (None, ())
+    # A folder that is still to be written.
+    absent = tmp_path / "later"
+    assert stated_artifact({"NEURON_COMPILED_ARTIFACTS": str(absent)}) == (absent, ())
