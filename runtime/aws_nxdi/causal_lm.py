@@ -280,7 +280,16 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
         if input_capture_hook is not None:
             input_capture_hook(like, attention_mask, position_ids, seq_ids, sampling_params)
         lengths = running.session.lengths
-        rows = self._cut(read_rows(ids, attention_mask, position_ids, seq_ids, lengths=lengths))
+        rows = self._cut(
+            read_rows(
+                ids,
+                attention_mask,
+                position_ids,
+                seq_ids,
+                lengths=lengths,
+                vocabulary=running.session.token_ids,
+            )
+        )
         draw = self._prepare_rows(running.session, rows, sampling_params, adapter_ids)
         with running.chosen(
             hidden_states=bool(output_hidden_states), inputs_embeds=embeds is not None
