@@ -10,7 +10,7 @@ from graphgen.ir import Function, Op, Value
 from graphgen.ops.external import shown_name
 from graphgen.pattern.conditions import Known, holds, matches
 from graphgen.pattern.nodes import AnyOf, NumberPattern, OpPattern, Pattern
-from graphgen.pattern.see_through import At, scalar, through
+from graphgen.pattern.see_through import At, peeled, scalar
 from graphgen.pattern.text import KINDS
 
 # How far a constant may be from that of a pattern: its bits, rounded a few times.
@@ -143,14 +143,9 @@ class Matcher:
         self, value: Value, at: At | None, node: OpPattern | None = None
     ) -> tuple[Value, At | None]:
         """Look through layout and rounding, up to an op that the pattern names."""
-        while self.loose and at is not None and value.op is not None:
-            if node is not None and value.op.name in node.names:
-                break
-            inner = through(value.op, at)
-            if inner is None:
-                break
-            value, at = inner
-        return value, at
+        if not self.loose or at is None:
+            return value, at
+        return peeled(value, at, node.names if node is not None else ())
 
     def _operand_places(self, op: Op, at: At | None) -> list[At | None]:
         """The dimensions of the operands in the root's."""

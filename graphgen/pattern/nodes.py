@@ -112,9 +112,9 @@ def size_of(pattern: Pattern) -> int:
     return max(map(size_of, pattern.choices)) if isinstance(pattern, AnyOf) else 0
 
 
-def variables(names: str) -> list[OpPattern]:
+def variables(names: str, suffix: str = "") -> list[OpPattern]:
     """Make variables; each is the same value wherever it is written."""
-    return [OpPattern(value=f"${name}") for name in names.split()]
+    return [OpPattern(value=f"${name}{suffix}") for name in names.split()]
 
 
 def number(name: str) -> NumberPattern:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from graphgen.ir import Dim, Op, Value
 
@@ -85,6 +85,16 @@ def plain(value: Value) -> Value:
         value = op.operands[0]
         op = value.producer("convert")
     return value
+
+
+def peeled(value: Value, at: At, names: Container[str] = ()) -> tuple[Value, At]:
+    """Go past all ops that move, repeat or round, up to one of these names."""
+    while value.op is not None and value.op.name not in names:
+        inner = through(value.op, at)
+        if inner is None:
+            break
+        value, at = inner
+    return value, at
 
 
 def through(op: Op, at: At) -> tuple[Value, At] | None:

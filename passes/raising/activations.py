@@ -6,7 +6,7 @@ import math
 
 from graphgen.passes.core.rule import Rule
 from graphgen.passes.raising.expert_axes import Followed, beneath
-from graphgen.passes.raising.pattern_rule import PatternRule, derived, exponential_of_negative
+from graphgen.passes.raising.pattern_rule import ROW, PatternRule, derived, exponential_of_negative
 from graphgen.pattern import OpPattern, Pattern, apply, variables
 from graphgen.pattern.see_through import scalar
 
@@ -41,7 +41,7 @@ def _erf() -> tuple[OpPattern, ...]:
 def _gelu(approximate: str, *patterns: OpPattern) -> Rule:
     return PatternRule(
         f"raise-gelu-{approximate}",
-        (*patterns, derived("gelu", 2, approximate=approximate)),
+        (*patterns, derived("gelu", (5, ROW), approximate=approximate)),
         lambda found, b: b.gelu(found.laid_out(b, "operand"), approximate),
         "no factor is a share of the normal distribution",
     ).rule
@@ -50,7 +50,7 @@ def _gelu(approximate: str, *patterns: OpPattern) -> Rule:
 ACTIVATIONS = (
     PatternRule(
         "raise-silu",
-        (derived("silu", 2), _X / (1.0 + exponential_of_negative(_X))),
+        (derived("silu", (5, ROW)), _X / (1.0 + exponential_of_negative(_X))),
         lambda found, b: b.silu(found.laid_out(b, "operand")),
         "no factor is the logistic of the other",
     ).rule,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from graphgen.build import Builder
 from graphgen.ir import Dim, Op, Value
-from graphgen.pattern.see_through import spread
+from graphgen.pattern.see_through import At, spread
 
 
 def either_way(op: Op) -> Iterator[tuple[Value, Value]]:
@@ -50,9 +50,18 @@ def laid_out(b: Builder, value: Value, places: Sequence[int], shape: Sequence[Di
     order = sorted(range(len(places)), key=places.__getitem__)
     if order != list(range(len(order))):
         value = b.transpose(value, order)
-    if value.shape == tuple(shape):
-        return value
+    if [size for size in value.shape if size != 1] == [size for size in shape if size != 1]:
+        return b.reshape(value, shape)
     return b.broadcast_in_dim(value, shape, sorted(places))
+
+
+def placed(
+    b: Builder, value: Value, at: At, order: Sequence[int | None], shape: Sequence[Dim]
+) -> Value:
+    """Lay out a value, whose dimensions are those of a root, as others of these: ``shape``."""
+    kept = [index for index, place in enumerate(at) if place is not None]
+    squeezed = b.reshape(value, [value.shape[index] for index in kept])
+    return laid_out(b, squeezed, [order.index(at[index]) for index in kept], shape)
 
 
 def filled(b: Builder, value: Value, shape: Sequence[Dim]) -> Value:

@@ -8,7 +8,7 @@ from graphgen.ir.dtype import f64
 from graphgen.ops import op_def
 from graphgen.passes.core import NoMatch, no_match
 from graphgen.passes.core.rule import Rule
-from graphgen.passes.raising.pattern_rule import Found, PatternRule, derived
+from graphgen.passes.raising.pattern_rule import ROW, Found, PatternRule, derived
 from graphgen.pattern import OpPattern, apply, number, total, variables
 
 _VECTORS = {"weight": 1.0, "bias": 0.0}
@@ -95,14 +95,14 @@ def _rule(name: str, part: str, reason: str, *patterns: OpPattern) -> Rule:
     return PatternRule(
         f"raise-{name.replace('_', '-')}{part}",
         patterns,
-        lambda found, b: _along_last(found, b, name),
+        lambda found, b: _check(found) or _along_last(found, b, name),
         reason,
-        _check,
     ).rule
 
 
-_LAYER = derived("layer_norm", 3, 1, 1, captured="epsilon")
-_RMS = derived("rms_norm", 3, 1, captured="epsilon")
+_TOKENS = (5, 5, ROW)
+_LAYER = derived("layer_norm", _TOKENS, (ROW,), (ROW,), captured="epsilon")
+_RMS = derived("rms_norm", _TOKENS, (ROW,), captured="epsilon")
 _NO_ROOT = "no row is divided by the root of its mean square"
 _NO_DEVIATION = "no row is centered and divided by the root of its variance"
 # Applied one after another, the forms with weight and bias first: those without are parts of them.

@@ -12,7 +12,7 @@ from graphgen.ir.dtype import f32
 from graphgen.ops import op_def
 from graphgen.passes.core import NoMatch, no_match
 from graphgen.passes.core.rule import Rule
-from graphgen.passes.raising.matchers import laid_out
+from graphgen.passes.raising.matchers import placed
 from graphgen.pattern import (
     AnyOf,
     Bindings,
@@ -26,32 +26,32 @@ from graphgen.pattern import (
 )
 from graphgen.pattern.see_through import At, scalar
 
-# The size of a last dimension; no decomposition has this number, and no root of it.
-_COUNT = 97
+# The size of a row; no decomposition has this number, and no root of it.
+ROW = 97
 # Attributes become numbers that are captured; this one stands for them while tracing.
 _MAGIC = 0.0123
+_PARTS = ("first", "second")
 _MOVES = frozenset(("convert", "broadcast_in_dim", "reshape", "transpose"))
 
 
-def derived(name: str, *ranks: int, captured: str = "", **attrs: AttrValue) -> OpPattern:
+def derived(name: str, *shapes: Sequence[int], captured: str = "", **attrs: AttrValue) -> OpPattern:
     """Trace a composite's decomposition, and write it as a pattern.
 
     Args:
         name: the composite; its operands are the variables.
-        ranks: of the operands, whose last dimensions have one size.
+        shapes: of the operands; ``ROW`` is the size whose multiples a decomposition divides by.
         captured: the attribute that is a captured number.
         attrs: the other attributes.
     """
     function = Function("pattern")
-    types = [tensor(f32, (*((5,) * (rank - 1)), _COUNT)) for rank in ranks]
-    args = [function.block.add_arg(type_, f"a{i}") for i, type_ in enumerate(types)]
+    args = [function.block.add_arg(tensor(f32, shape), f"a{i}") for i, shape in enumerate(shapes)]
     given = {**attrs, captured: _MAGIC} if captured else attrs
     op = Builder(function).emit(name, args, given)
     body = decompose(op, DECOMPOSITIONS[name])
     operands = variables(" ".join(op_def(name).operands))
     known: dict[Value, Pattern] = dict(zip(body.args, operands, strict=True))
     ((_, result),) = body.outputs
-    made = _node(result, known, {_MAGIC: captured, float(_COUNT): "count"})
+    made = _node(result, known, {_MAGIC: captured, float(ROW): "count"})
     assert isinstance(made, OpPattern)
     return made
 
@@ -63,6 +63,11 @@ def _node(value: Value, known: dict[Value, Pattern], numbers: Mapping[float, str
         return known[value]
     if op.name in _MOVES and scalar(value) is None:
         return _node(op.operands[0], known, numbers)
+    if op.name == "slice":
+        # Parts of an operand are variables; how they are cut is for a check to say.
+        parts = [node for value, node in known.items() if value.producer("slice") is not None]
+        known[value] = OpPattern(value=f"${_PARTS[len(parts)]} part")
+        return known[value]
     operands = [_operand(operand, known, numbers) for operand in op.operands]
     attrs = {"kind": op.attrs.text("kind")} if op.name == "reduce" else {}
     known[value] = _spellings(apply(op.name, *operands, **attrs))
@@ -120,6 +125,10 @@ class Found:
         """The value of a variable, without layout and rounding."""
         return self.bound.values[name]
 
+    def operand(self, name: str) -> tuple[Value, At]:
+        """The value of a variable, and its dimensions in the root's."""
+        return self.bound.values[name], self.bound.places[name]
+
     def number(self, name: str) -> float | None:
         """A captured constant; ``None`` if the alternative that fits has none."""
         return self.bound.numbers.get(name)
@@ -135,12 +144,8 @@ class Found:
 
     def laid_out(self, b: Builder, name: str) -> Value:
         """A variable in the dimensions of the root."""
-        value, at, shape = self.value(name), self.bound.places[name], self.root.result.shape
-        if value.shape == shape and at == tuple(range(len(shape))):
-            return value
-        kept = [index for index, place in enumerate(at) if place is not None]
-        squeezed = b.reshape(value, [value.shape[index] for index in kept])
-        return laid_out(b, squeezed, self.places(name), shape)
+        shape = self.root.result.shape
+        return placed(b, *self.operand(name), range(len(shape)), shape)
 
     def vector(self, b: Builder, name: str) -> Value:
         """A variable along one dimension as [N], of the root's type."""
@@ -157,16 +162,14 @@ class PatternRule:
     Attributes:
         name: in reports.
         patterns: spellings of one computation, tried in order.
-        rewrite: builds what replaces the root.
+        rewrite: builds what replaces the root, or names a condition that a pattern cannot say.
         missing: the reason where hardly anything of a pattern is found.
-        check: conditions that a pattern cannot say; ``None`` if they hold.
     """
 
     name: str
     patterns: tuple[OpPattern, ...]
-    rewrite: Callable[[Found, Builder], Value]
+    rewrite: Callable[[Found, Builder], Value | NoMatch]
     missing: str
-    check: Callable[[Found], NoMatch | None] = lambda found: None
 
     @property
     def rule(self) -> Rule:
@@ -179,14 +182,13 @@ class PatternRule:
         for pattern in self.patterns:
             ways, matcher = match_rule(op, pattern)
             for bound in ways:
-                found = Found(op, bound)
-                refusal = self.check(found)
-                if refusal is None:
-                    return [b.convert(self.rewrite(found, b), op.result.dtype)]
-                refusals.append(refusal.after(pattern.size))
+                made = self.rewrite(Found(op, bound), b)
+                if not isinstance(made, NoMatch):
+                    return [b.convert(made, op.result.dtype)]
+                refusals.append(made.after(pattern.size) if made.depth else made)
             best = matcher.best
             # Two ops, or half of them, may fit by chance.
-            if best.count > max(2, pattern.size / 2):
+            if best.count > 2 and best.count > pattern.size / 2:
                 refusals.append(no_match(best.reason, best.at, depth=best.count))
         deepest = max(refusals, key=lambda refusal: refusal.depth, default=None)
         return deepest or NoMatch(self.missing, op.result)

@@ -1,4 +1,4 @@
-"""Raise rope: halves of a head multiplied by cosines and sines."""
+"""Raise rope: pairs of elements of each head, turned by cosines and sines."""
 
 from __future__ import annotations
 
@@ -7,26 +7,31 @@ from dataclasses import dataclass, replace
 
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
+from graphgen.ir.dtype import f32, f64
 from graphgen.ops import Trait, has_trait
-from graphgen.passes.core import NoMatch, no_match, rule
+from graphgen.passes.core import NoMatch, no_match
 from graphgen.passes.raising.attention_dims import head_dims
-from graphgen.passes.raising.matchers import either_way, filled, without
-from graphgen.pattern.see_through import plain, spread
+from graphgen.passes.raising.matchers import placed
+from graphgen.passes.raising.pattern_rule import ROW, Found, PatternRule, derived
+from graphgen.pattern import OpPattern, apply, match_rule, variables
+from graphgen.pattern.see_through import At, peeled, plain, through
 
-# Cosines and sines.
-_Tables = tuple[Value, Value]
 HALVES, NEIGHBORS = "halves", "neighbors"
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Elements of the last dimension of ``base``: ``count`` of them from ``start``, by ``step``.
+    """Elements of one dimension of ``base``: ``count`` of them from ``start``, by ``step``.
 
     Attributes:
-        paired: the last dimension is two, of neighbors; they count as one.
+        at: the dimensions of ``base`` in the root's.
+        dim: the dimension of the elements.
+        paired: the dimension after it is two, of neighbors; they count as one.
     """
 
     base: Value
+    at: At
+    dim: int
     start: int
     count: int
     step: int = 1
@@ -34,282 +39,244 @@ class _Part:
 
     def built(self, b: Builder) -> Value:
         """Build the elements of a part whose step is 1."""
-        outer = self.base.shape[: -2 if self.paired else -1]
-        x = b.reshape(self.base, (*outer, self.count)) if self.paired else self.base
-        last = len(outer)
-        whole = self.count == x.shape[last]
-        return x if whole else b.slice_dim(x, last, self.start, self.start + self.count)
+        x, count = self.base, self.count
+        if self.paired:
+            return b.reshape(x, (*x.shape[:-2], count))
+        whole = count == x.shape[self.dim]
+        return x if whole else b.slice_dim(x, self.dim, self.start, self.start + count)
 
 
-def _part_of(value: Value) -> _Part | None:
-    """Match slices along the last dimension; a value is all of itself."""
-    value = plain(value)
-    size = value.shape[-1] if value.type.rank else None
+def _part_of(value: Value, at: At, place: int | None) -> _Part | None:
+    """Match slices along the dimension at this place of the root; a value is all of itself."""
+    value, at = peeled(value, at)
+    dim = at.index(place) if place is not None and place in at else -1
+    size = value.shape[dim] if dim >= 0 else None
     if not isinstance(size, int):
         return None
-    op = value.producer("slice")
-    if op is None:
-        return _neighbor_of(value, size) or _Part(value, 0, size)
-    (x,) = op.operands
-    starts, strides = op.attrs.dims("start_indices"), op.attrs.integers("strides")
-    others = value.shape[:-1] == x.shape[:-1] and not any(starts[:-1])
-    first, step = starts[-1], strides[-1] if strides else 1
-    inner = _part_of(x)
-    if not others or inner is None or inner.step != 1 or not isinstance(first, int):
-        return None
-    return _Part(inner.base, inner.start + first, size, step)
+    op, own = value.producer("slice"), _Part(value, at, dim, 0, size)
+    (x,), strides = (
+        (op.operands, op.attrs.integers("strides")) if op is not None else ((value,), ())
+    )
+    cut = [i for i, n in enumerate(x.shape) if n != value.shape[i]]
+    if cut == [dim]:
+        whole, step = _part_of(x, at, place), strides[dim] if strides else 1
+    elif cut == [dim + 1] and x.shape[dim:] == (size, 2):
+        # Of neighbors along a dimension of two, as complex numbers are taken apart.
+        split, step = x.producer("reshape"), 2
+        before = split.operands[0] if split is not None else x
+        if before.shape == (*x.shape[:dim], 2 * size):
+            whole = _part_of(before, at[:-1], place)
+        else:
+            whole = _Part(x, at[:-1], dim, 0, 2 * size, paired=True)
+    else:
+        return own
+    start = op.attrs.dims("start_indices")[cut[0]] if op is not None else None
+    if whole is None or whole.step != 1 or not isinstance(start, int):
+        return own
+    return replace(whole, start=whole.start + start, count=size, step=step)
 
 
-def _neighbor_of(value: Value, count: int) -> _Part | None:
-    """Match one of each two neighbors, x[..., n, 2] at 0 or 1, as complex numbers are taken apart.
+def _pair(found: Found) -> tuple[_Part, str, int, str] | None:
+    """Match two parts of a value that are joined.
 
-    Where only the last dimension of a value was cut in two, the part is of that value.
+    Returns:
+        The part that they are, how it was cut, the dimension of the root that counts elements, and
+        how they are joined; ``None`` for others.
     """
-    reshaped = value.producer("reshape")
-    op = plain(reshaped.operands[0]).producer("slice") if reshaped is not None else None
-    if op is None or op.result.shape != (*value.shape, 1):
+    dim, last = found.root.attrs.integer("dimension"), found.root.result.type.rank - 1
+    places = found.places("first part")
+    place, joined = (dim, HALVES) if dim in places else (last - 1, NEIGHBORS)
+    first, second = (
+        _part_of(*found.operand(f"{name} part"), place) for name in ("first", "second")
+    )
+    if first is None or second is None or (joined == NEIGHBORS and dim != last):
         return None
-    (x,) = op.operands
-    *first, start = op.attrs.dims("start_indices")
-    if x.shape != (*value.shape, 2) or any(first) or not isinstance(start, int):
+    apart = {1: first.count, 2: 1}.get(first.step)
+    if apart is None or replace(first, start=first.start + apart) != second:
         return None
-    split = x.producer("reshape")
-    before = split.operands[0] if split is not None else x
-    if before.shape == (*value.shape[:-1], 2 * count):
-        return _Part(before, start, count, 2)
-    return _Part(x, start, count, 2, paired=True)
+    cut = HALVES if first.step == 1 else NEIGHBORS
+    return replace(first, count=2 * first.count, step=1), cut, place, joined
 
 
-def _pair(a: Value, b: Value) -> tuple[_Part, str] | None:
-    """Match the halves, or the even and odd elements, of a part: that part, and which it is."""
-    left, right = _part_of(a), _part_of(b)
-    if left is None or right is None or left.count != right.count:
-        return None
-    if left.base is not right.base or left.paired != right.paired:
-        return None
-    whole = replace(left, count=2 * left.count, step=1)
-    if left.step == right.step == 1 and right.start == left.start + left.count:
-        return whole, HALVES
-    if left.step == right.step == 2 and right.start == left.start + 1:
-        return whole, NEIGHBORS
-    return None
-
-
-def _joined(value: Value) -> tuple[Value, Value, str] | None:
-    """Match halves side by side, or elements in turns: the two, and which it is."""
-    value = plain(value)
-    rank, stacked = value.type.rank, value.producer("reshape")
-    op = plain(stacked.operands[0] if stacked is not None else value).producer("concatenate")
-    if op is None or len(op.operands) != 2:
-        return None
-    last = op.result.type.rank - 1
-    if op.attrs.integer("dimension") != last:
-        return None
-    a, b = op.operands
-    if stacked is None:
-        return (a, b, HALVES) if a.shape == b.shape else None
-    first, second = (_with_one_more(x) for x in (a, b))
-    if first is None or second is None or last != rank:
-        return None
-    return first, second, NEIGHBORS
-
-
-def _with_one_more(value: Value) -> Value | None:
-    """Match a value with a last dimension of size 1 that was added: the value without it."""
-    op = plain(value).op
-    if op is None or op.name not in ("reshape", "broadcast_in_dim"):
-        return None
-    (x,) = op.operands
-    in_order = op.name == "reshape" or op.attrs.integers("dimensions") == (*range(x.type.rank),)
-    return x if in_order and (*x.shape, 1) == value.shape else None
-
-
-@rule("concatenate", "reshape")
-def raise_rope(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
-    """``(a cos - b sin, b cos + a sin)`` of the halves a, b of each head is a rope."""
-    joined = _joined(op.result)
-    if joined is None:
-        return NoMatch("it does not join two parts of a last dimension", op.result)
-    left, right = (plain(value).op for value in joined[:2])
-    if left is None or left.name != "subtract" or right is None or right.name != "add":
-        return NoMatch("the parts are not a difference and a sum", op.result)
-    found = _crossed(left, right)
-    if found is None:
-        return no_match(
-            "the parts are not products of both halves with one pair of tables", op.result
-        )
-    (a, c), tables = found
-    part, pairs = _pair(a, c) or (None, "")
-    last = op.result.type.rank - 1
-    if part is None or (pairs, joined[2]) == (HALVES, NEIGHBORS):
-        return no_match("the parts are joined in another way than they were cut", op.result)
-    if pairs != joined[2]:
+def _turned(found: Found, b: Builder) -> Value | NoMatch:
+    """Build the rope of two parts that are joined as they were cut, or of neighbors as halves."""
+    pair = _pair(found)
+    if pair is None or pair[1::2] == (HALVES, NEIGHBORS):
+        return no_match("the parts are joined in another way than they were cut", found.root.result)
+    part, cut, place, joined = pair
+    x, at = part.built(b), part.at
+    if cut != joined:
         # Neighbors whose halves are joined (DeepSeek): a rope of them side by side.
-        return _rope(op, b, b.concatenate([a, c], last), tables, HALVES)
-    return _rope(op, b, part.built(b), tables, pairs)
+        first, at = found.operand("first part")
+        x = b.concatenate([first, found.value("second part")], at.index(place))
+    tables = [found.operand(name) for name in ("cos", "sin")]
+    last = found.root.attrs.integer("dimension")
+    outer = [dim for dim in range(found.root.result.type.rank) if dim not in (place, last)]
+    return _rope(found, b, (x, at), tables, (*outer, place), joined)
 
 
-def _crossed(left: Op, right: Op) -> tuple[tuple[Value, Value], _Tables] | None:
-    """Match ``a cos - b sin`` and ``b cos + a sin``: a and b, and the tables."""
-    for a, cos in _factors(left.operands[0]):
-        for b, sin in _factors(left.operands[1]):
-            if _pair(a, b) is None:
-                continue
-            for first, second in either_way(right):
-                if _is_product(first, b, cos) and _is_product(second, a, sin):
-                    return (a, b), (cos, sin)
+def _of_rotated(found: Found, b: Builder) -> Value | NoMatch:
+    """Build the rope of a value and its turn by a quarter, with tables of equal pairs."""
+    pair = _rotation(*found.operand("rotated"))
+    if pair is None:
+        return NoMatch("no term is the other's value turned by a quarter", found.root.result)
+    part, pairs, place = pair
+    if _part_of(*found.operand("operand"), place) != part:
+        reason = "the rotated value differs from the one that is not rotated"
+        return no_match(reason, found.value("rotated"))
+    tables: list[tuple[Value, At]] = []
+    for table, at in map(found.operand, ("cos", "sin")):
+        if place in at and not _has_equal_pairs(table, at.index(place), pairs):
+            return no_match("the halves of a table are not known to be equal", table, depth=2)
+        tables.append((_half(b, table, at.index(place), pairs) if place in at else table, at))
+    outer = [dim for dim in range(found.root.result.type.rank) if dim != place]
+    return _rope(found, b, (part.built(b), part.at), tables, (*outer, place), pairs)
+
+
+def _rotation(value: Value, at: At) -> tuple[_Part, str, int] | None:
+    """Match -b joined with a, of a part whose pairs are (a, b): it, what they are, and where."""
+    stacked = value.producer("reshape")
+    op = plain(stacked.operands[0] if stacked is not None else value).producer("concatenate")
+    if op is None:
+        return None
+    for bound in match_rule(op, _QUARTER)[0]:
+        part, cut, dim, joined = _pair(Found(op, bound)) or (None, "", 0, "")
+        place, outer, rest = at[dim], value.shape[:dim], value.shape[dim + 1 :]
+        if part is None or cut != joined or place is None:
+            continue
+        twice = (part.count // 2, 2) if cut == NEIGHBORS else (part.count,)
+        if op.result.shape == (*outer, *twice, *rest):
+            own = [None if each is None else at[each] for each in part.at]
+            return replace(part, at=tuple(own)), cut, place
     return None
 
 
-def _factors(value: Value) -> list[tuple[Value, Value]]:
-    op = plain(value).producer("multiply")
-    return list(either_way(op)) if op is not None else []
-
-
-def _is_product(value: Value, x: Value, table: Value) -> bool:
-    return any(plain(a) is plain(x) and plain(b) is plain(table) for a, b in _factors(value))
-
-
-@rule("add")
-def raise_rotated_rope(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
-    """``x * cos + turned(x) * sin`` with tables of equal pairs is a rope."""
-    for first, second in either_way(op):
-        for turned, sin in _factors(second):
-            found = _turned(turned)
-            if found is None:
-                continue
-            for x, cos in _factors(first):
-                if _part_of(x) == found[0]:
-                    return _of_whole_tables(op, b, plain(x), (cos, sin), found[1])
-            return no_match("the rotated value differs from the one that is not rotated", turned)
-    return NoMatch("no term is the other's value turned by a quarter", op.result)
-
-
-def _turned(value: Value) -> tuple[_Part, str] | None:
-    """Match -b joined with a, of a part whose pairs are (a, b)."""
-    joined = _joined(value)
-    negated = plain(joined[0]).producer("negate") if joined is not None else None
-    if joined is None or negated is None:
-        return None
-    pair = _pair(joined[1], negated.operands[0])
-    return pair if pair is not None and pair[1] == joined[2] else None
-
-
-def _of_whole_tables(
-    op: Op, b: Builder, x: Value, whole: _Tables, pairs: str
-) -> list[Value] | NoMatch:
-    size = x.shape[-1]
-    tables: list[Value] = []
-    for table in whole:
-        source, dims = spread(plain(table))
-        if not _has_equal_pairs(source, pairs) or not dims or dims[-1] != x.type.rank - 1:
-            return no_match("the halves of a table are not known to be equal", table, depth=2)
-        assert isinstance(size, int)
-        half = _half(b, source, size // 2, pairs)
-        tables.append(b.broadcast_in_dim(half, (*table.shape[:-1], size // 2), dims))
-    return _rope(op, b, x, (tables[0], tables[1]), pairs)
-
-
-def _half(b: Builder, table: Value, count: int, pairs: str) -> Value:
+def _half(b: Builder, table: Value, dim: int, pairs: str) -> Value:
     """One of each pair of equal elements."""
-    last = table.type.rank - 1
+    *outer, size = table.shape[: dim + 1]
+    assert isinstance(size, int)
     if pairs == HALVES:
-        return b.slice_dim(table, last, 0, count)
-    stacked = b.reshape(table, (*table.shape[:-1], count, 2))
-    return b.reshape(b.slice_dim(stacked, last + 1, 0, 1), (*table.shape[:-1], count))
+        return b.slice_dim(table, dim, 0, size // 2)
+    rest = table.shape[dim + 1 :]
+    stacked = b.reshape(table, (*outer, size // 2, 2, *rest))
+    return b.reshape(b.slice_dim(stacked, dim + 1, 0, 1), (*outer, size // 2, *rest))
 
 
-def _has_equal_pairs(value: Value, pairs: str) -> bool:
+def _has_equal_pairs(value: Value, dim: int, pairs: str) -> bool:
     """Test whether ``value`` is an elementwise function of pairs of equal elements."""
     op = value.op
-    if op is None:
+    if op is None or _is_doubled(op, dim, pairs):
+        return op is not None
+    inner = through(op, tuple(range(value.type.rank)))
+    if inner is not None:
+        source, at = inner
+        return dim not in at or _has_equal_pairs(source, at.index(dim), pairs)
+    known = [_has_equal_pairs(operand, dim, pairs) for operand in op.operands]
+    return has_trait(op, Trait.ELEMENTWISE) and all(known)
+
+
+def _is_doubled(op: Op, dim: int, pairs: str) -> bool:
+    """Test whether a value is (x, x) along a dimension, or each element of x twice."""
+    if op.name == "reshape":
+        *outer, size = op.result.shape[: dim + 1]
+        assert isinstance(size, int)
+        twice = (size // 2, 2) if pairs == NEIGHBORS else (2, size // 2)
+        split = op.operands[0]
+        if split.op is None or split.shape != (*outer, *twice, *op.result.shape[dim + 1 :]):
+            return False
+        op, dim = split.op, dim + (pairs == NEIGHBORS)
+    elif pairs == NEIGHBORS:
         return False
-    if _is_doubled(value, pairs):
-        return True
-    if len(op.operands) == 1 and has_trait(op, Trait.ELEMENTWISE):
-        return _has_equal_pairs(op.operands[0], pairs)
-    if op.name == "reshape" and op.operands[0].shape[-1:] == value.shape[-1:]:
-        return _has_equal_pairs(op.operands[0], pairs)
     if op.name == "broadcast_in_dim":
-        (source,) = op.operands
-        dims = op.attrs.integers("dimensions")
-        last = bool(dims) and dims[-1] == value.type.rank - 1
-        return last and source.shape[-1] == value.shape[-1] and _has_equal_pairs(source, pairs)
-    if op.name == "multiply":
-        return any(
-            _has_equal_pairs(a, pairs) and not spread(number)[0].type.rank
-            for a, number in either_way(op)
-        )
-    return False
+        return dim not in op.attrs.integers("dimensions")
+    parts = {peeled(part, tuple(range(part.type.rank))) for part in op.operands}
+    along = op.name == "concatenate" and op.attrs.integer("dimension") == dim
+    return along and len(op.operands) == 2 and len(parts) == 1
 
 
-def _is_doubled(value: Value, pairs: str) -> bool:
-    """Test whether ``value`` is (x, x), or each element of x twice."""
-    joined = _joined(value)
-    if joined is not None:
-        return joined[2] == pairs and plain(joined[0]) is plain(joined[1])
-    merged = value.producer("reshape")
-    op = merged.operands[0].producer("broadcast_in_dim") if merged is not None else None
-    if op is None or op.result.type.rank != value.type.rank + 1:
-        return False
-    *outer, size = value.shape
-    if not isinstance(size, int):
-        return False
-    repeated = op.result.type.rank - (1 if pairs == NEIGHBORS else 2)
-    twice = (size // 2, 2) if pairs == NEIGHBORS else (2, size // 2)
-    shape = (*outer, *twice)
-    return op.result.shape == shape and repeated not in op.attrs.integers("dimensions")
+def _of_first(found: Found, b: Builder) -> Value | NoMatch:
+    """Build the rope of whole heads from that of their first elements, joined with the others."""
+    place = found.root.attrs.integer("dimension")
+    rope, at = found.bound.ops[1]
+    assert at is not None
+    first = _part_of(rope.operands[0], at, place)
+    others = _part_of(*found.operand("rest"), place)
+    if first is None or others is None or (first.base, first.at) != (others.base, others.at):
+        return no_match("the parts are not of one value", found.root.result)
+    follows = others.start == first.start + first.count
+    if not follows or first.step != 1 or others.step != 1 or at[-1] != place:
+        return no_match("the parts do not follow one another", found.root.result, depth=2)
+    x = replace(first, count=first.count + others.count).built(b)
+    shape = found.root.result.shape
+    straight = placed(b, x, first.at, at, [1 if dim is None else shape[dim] for dim in at])
+    made = b.emit("rope", (straight, *rope.operands[1:]), dict(rope.attrs)).result
+    return placed(b, made, at, range(len(shape)), shape)
 
 
-@rule("concatenate")
-def raise_partial_rope(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
-    """A rope of the first elements of each head, joined with the others, is one of the head."""
-    if len(op.operands) != 2 or op.attrs.integer("dimension") != op.result.type.rank - 1:
-        return NoMatch("it does not join two parts of a last dimension", op.result)
-    turned, back = _before_transpose(plain(op.operands[0]))
-    rope = plain(turned).producer("rope")
-    if rope is None:
-        return NoMatch("the first part is not a rope", op.operands[0])
-    x, order = _before_transpose(plain(rope.operands[0]))
-    first, rest = _part_of(x), _part_of(op.operands[1])
-    if first is None or rest is None or first.base is not rest.base:
-        return no_match("the parts are not of one value", op.result)
-    if rest.start != first.start + first.count or first.step != 1 or rest.step != 1:
-        return no_match("the parts do not follow one another", op.result, depth=2)
-    base, last = first.base, first.base.type.rank - 1
-    if base.shape != op.result.shape:
-        base = b.slice_dim(base, last, first.start, rest.start + rest.count)
-    base = b.transpose(base, order) if order else base
-    made = b.emit("rope", (base, *rope.operands[1:]), dict(rope.attrs)).result
-    return [b.convert(b.transpose(made, back) if back else made, op.result.dtype)]
+def _rope(
+    found: Found,
+    b: Builder,
+    operand: tuple[Value, At],
+    tables: Sequence[tuple[Value, At]],
+    dims: Sequence[int],
+    pairs: str,
+) -> Value | NoMatch:
+    """Build a rope in the dimensions of the root; its heads are that along which tables repeat.
 
-
-def _before_transpose(value: Value) -> tuple[Value, tuple[int, ...]]:
-    """Match a transpose: its operand and permutation; empty for another op."""
-    op = value.producer("transpose")
-    return (value, ()) if op is None else (op.operands[0], op.attrs.integers("permutation"))
-
-
-def _rope(op: Op, b: Builder, x: Value, tables: _Tables, pairs: str) -> list[Value] | NoMatch:
-    """Build the rope of ``x`` [.., D]; its heads are the dimension along which tables repeat."""
-    if x.type.rank != 4:
+    Args:
+        found: the match.
+        b: the builder.
+        operand: all elements that are turned, and their places.
+        tables: cosines and sines of a pair, and their places.
+        dims: of the root: rows, then tokens and heads in any order, then elements.
+        pairs: of the op.
+    """
+    (x, at), shape, (rows, *middle, place) = operand, found.root.result.shape, dims
+    if len(middle) != 2:
         return no_match("it has not four dimensions", x, depth=3)
-    if any(table.dtype.name != "f32" for table in tables):
-        return no_match("the tables are not f32", tables[0], depth=4)
-    found: list[Value] = []
-    # Heads are the third or the second dimension; the tables of one token fit both.
-    known = head_dims(x) or ()
-    for heads in sorted((2, 1), key=lambda dim: dim not in known):
-        order = [0, 3 - heads, heads, 3]
-        kept = [0, 3 - heads, 3]
-        shape = [tables[0].shape[dim] for dim in kept]
-        made = [without(b, plain(table), kept) for table in tables]
-        found = [filled(b, table, shape) for table in made if table is not None]
-        if len(found) == 2:
+    if any(table.dtype is f64 for table, _ in tables):
+        return no_match("the tables are f64, those of a rope f32", tables[0][0], depth=4)
+    # The tables of one token fit both.
+    known = {at[dim] for dim in head_dims(x) or ()}
+    for heads in sorted(middle, key=lambda dim: (dim not in known, -dim)):
+        order = (rows, *(dim for dim in middle if dim != heads), place)
+        if all(dim in (None, *order) for _, places in tables for dim in places):
             break
     else:
-        return no_match("the tables differ from head to head", tables[0], depth=5)
-    straight = x if order == [0, 1, 2, 3] else b.transpose(x, order)
-    made = b.op("rope", straight, found[0], found[1], pairs=pairs)
-    back = made if order == [0, 1, 2, 3] else b.transpose(made, order)
-    return [b.convert(back, op.result.dtype)]
+        return no_match("the tables differ from head to head", tables[0][0], depth=5)
+    size = x.shape[at.index(place)]
+    assert isinstance(size, int)
+    rows_and_tokens = [shape[dim] for dim in order[:2]]
+    cos, sin = (
+        b.convert(placed(b, table, places, order, (*rows_and_tokens, size // 2)), f32)
+        for table, places in tables
+    )
+    order = (*order[:2], heads, place)
+    straight = placed(b, x, at, order, (*rows_and_tokens, shape[heads], size))
+    made = b.op("rope", straight, cos, sin, pairs=pairs)
+    back = [order.index(dim) for dim in sorted(order)]
+    made = made if back == [0, 1, 2, 3] else b.transpose(made, back)
+    return b.reshape(made, shape)
+
+
+_FIRST, _SECOND = variables("first second", " part")
+_X, _COS, _SIN, _ROTATED, _REST = variables("operand cos sin rotated rest")
+_QUARTER = apply("concatenate", -_SECOND, _FIRST)
+raise_rope = PatternRule(
+    "raise-rope",
+    (derived("rope", (5, 5, 5, 2 * ROW), (5, 5, ROW), (5, 5, ROW)),),
+    _turned,
+    "the parts are not a difference and a sum",
+).rule
+raise_rotated_rope = PatternRule(
+    "raise-rotated-rope",
+    (_ROTATED * _SIN + _X * _COS,),
+    _of_rotated,
+    "no term is the other's value turned by a quarter",
+).rule
+raise_partial_rope = PatternRule(
+    "raise-partial-rope",
+    (apply("concatenate", OpPattern(("rope",)), _REST),),
+    _of_first,
+    "the first part is not a rope",
+).rule

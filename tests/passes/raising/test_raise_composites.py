@@ -168,7 +168,7 @@ NEAR: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]], str]] = {
             [x[..., :2] * c - x[..., 2:] * s, x[..., :2] * c + x[..., 2:] * s], -1
         ),
         [(2, 4, 4, 4), (2, 4, 1, 2), (2, 4, 1, 2)],
-        "the parts are not products of both halves with one pair of tables",
+        "second part is another value here",
     ),
     "tables of whole heads whose halves may differ": (
         lambda x, c, s: x * c + jax.numpy.concatenate([-x[..., 2:], x[..., :2]], -1) * s,

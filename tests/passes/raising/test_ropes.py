@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import jax
@@ -65,6 +66,36 @@ def complex_numbers(x: jax.Array, angle: jax.Array) -> jax.Array:
     return jnp.stack([a * cos - b * sin, b * cos + a * sin], -1).reshape(x.shape)
 
 
+def cut_before_heads_are_turned(x: jax.Array, angle: jax.Array) -> jax.Array:
+    """Halves are cut, then each is transposed to heads before tokens, and the rope back."""
+    a, b = (half.transpose(0, 2, 1, 3) for half in jnp.split(x, 2, -1))
+    cos, sin = jnp.cos(angle)[:, None], jnp.sin(angle)[:, None]
+    return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], -1).transpose(0, 2, 1, 3)
+
+
+def merged_with_heads(x: jax.Array, angle: jax.Array) -> jax.Array:
+    """Neighbors are joined and merged with their heads by one reshape."""
+    a, b = x[..., ::2], x[..., 1::2]
+    cos, sin = jnp.cos(angle)[:, :, None], jnp.sin(angle)[:, :, None]
+    joined = jnp.stack([a * cos - b * sin, b * cos + a * sin], -1)
+    return jnp.exp(joined.reshape(*x.shape[:2], -1)).reshape(x.shape)
+
+
+def scaled_tables(x: jax.Array, angle: jax.Array) -> jax.Array:
+    """Whole tables times a factor of each token, as for temperatures of long contexts."""
+    half, whole = x.shape[-1] // 2, jnp.concatenate([angle, angle], -1)
+    factor = 1.0 + angle[..., :1]
+    cos, sin = (jnp.cos(whole) * factor)[:, :, None], (factor * jnp.sin(whole))[:, :, None]
+    turned = jnp.concatenate([-x[..., half:], x[..., :half]], -1)
+    return turned * sin + cos * x
+
+
+def rounded_tables(x: jax.Array, angle: jax.Array) -> jax.Array:
+    """Tables and products in bf16, as a model of bf16 has them."""
+    angle, short = angle.astype(jnp.bfloat16), x.astype(jnp.bfloat16)
+    return turned_halves(short, angle).astype(jnp.float32)
+
+
 KINDS = {
     "halves": (halves, "halves"),
     "neighbors": (neighbors, "neighbors"),
@@ -72,6 +103,13 @@ KINDS = {
     "DeepSeek": (deepseek, "halves"),
     "turned halves": (turned_halves, "halves"),
     "turned neighbors": (turned_neighbors, "neighbors"),
+    "cut before heads are turned": (cut_before_heads_are_turned, "halves"),
+    "scaled tables": (scaled_tables, "halves"),
+}
+# Between the rope and the elements that are not turned, others are at work here.
+WHOLE = {
+    "merged with heads": (merged_with_heads, "neighbors"),
+    "rounded tables": (rounded_tables, "halves"),
 }
 
 
@@ -91,10 +129,9 @@ def lowered(rope: Callable[..., Any], share: int) -> Module:
     return read_stablehlo(jax.jit(function).lower(*given).as_text())
 
 
-@pytest.mark.parametrize("share", [SIZE, 4])
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(("name", "share"), [*product(KINDS, (SIZE, 4)), *product(WHOLE, (SIZE,))])
 def test_ropes_are_found_of_whole_heads_and_of_parts(name: str, share: int):
-    rope, pairs = KINDS[name]
+    rope, pairs = (KINDS | WHOLE)[name]
     module = lowered(rope, share)
     verdicts = validate(clone_module(module), pipeline("imported"), make_workload(module, seed=3))
     assert [v.pass_text for v in verdicts if not v.ok] == []
@@ -119,7 +156,40 @@ def of_another(x: jax.Array, angle: jax.Array) -> jax.Array:
     return (x + 1.0) * jnp.cos(whole) + turned * jnp.sin(whole)
 
 
+def swapped(x: jax.Array, angle: jax.Array) -> jax.Array:
+    """The second half is where the first one belongs."""
+    b, a = jnp.split(x, 2, -1)
+    cos, sin = jnp.cos(angle)[:, :, None], jnp.sin(angle)[:, :, None]
+    return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
+
+
+def tables_of_neighbors(x: jax.Array, angle: jax.Array) -> jax.Array:
+    """Halves are turned, by tables whose neighbors are equal."""
+    whole = jnp.repeat(angle, 2, -1)[:, :, None]
+    turned = jnp.concatenate([-x[..., SIZE // 2 :], x[..., : SIZE // 2]], -1)
+    return x * jnp.cos(whole) + turned * jnp.sin(whole)
+
+
+def of_other_halves(x: jax.Array, angle: jax.Array) -> jax.Array:
+    """The second sum has the halves of another value."""
+    (a, b), (c, d) = jnp.split(x, 2, -1), jnp.split(x + 1.0, 2, -1)
+    cos, sin = jnp.cos(angle)[:, :, None], jnp.sin(angle)[:, :, None]
+    return jnp.concatenate([a * cos - b * sin, d * cos + c * sin], -1)
+
+
+def of_another_head(x: jax.Array, angle: jax.Array) -> jax.Array:
+    """Tables that differ from head to head."""
+    wide = x * jnp.arange(1.0, HEADS + 1)[:, None]
+    tables = angle[:, :, None] * jnp.arange(1.0, HEADS + 1)[:, None]
+    (a, b), cos, sin = jnp.split(wide, 2, -1), jnp.cos(tables), jnp.sin(tables)
+    return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
+
+
 NEAR = {
+    "swapped": (swapped, "the parts are joined in another way than they were cut"),
+    "tables of neighbors": (tables_of_neighbors, "the halves of a table are not known to be equal"),
+    "of other halves": (of_other_halves, "second part is another value here"),
+    "of another head": (of_another_head, "the tables differ from head to head"),
     "mixed": (mixed, "the parts are joined in another way than they were cut"),
     "of another value": (of_another, "the rotated value differs from the one that is not rotated"),
 }
