@@ -15,6 +15,7 @@ from graphgen.pattern.nodes import (
     Pattern,
     apply,
     number,
+    related,
     total,
     variables,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "matches",
     "number",
     "parse_pattern",
+    "related",
     "total",
     "variables",
 ]

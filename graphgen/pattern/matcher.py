@@ -10,7 +10,7 @@ from graphgen.ir import Function, Op, Value
 from graphgen.ops.external import shown_name
 from graphgen.pattern.conditions import Known, holds, matches
 from graphgen.pattern.nodes import AnyOf, NumberPattern, OpPattern, Pattern
-from graphgen.pattern.see_through import At, peeled, scalar
+from graphgen.pattern.see_through import At, integer, peeled, scalar, spread
 from graphgen.pattern.text import KINDS
 
 # How far a constant may be from that of a pattern: its bits, rounded a few times.
@@ -66,15 +66,17 @@ class Matcher:
         self.best = Attempt()
         self._shape: Sequence[object] = ()
 
-    def root(self, op: Op, pattern: OpPattern) -> Iterator[Bindings]:
-        """Match an op whose dimensions number those of everything it reads.
+    def root(self, op: Op, pattern: Pattern) -> Iterator[Bindings]:
+        """Match an op, not what is under its layout; its dimensions number those of all it reads.
 
         An op of several results has no dimensions, and fits no rule.
         """
-        if len(op.results) != 1:
-            return
-        self._shape = op.result.shape
-        yield from self.op(op, pattern, Bindings(), tuple(range(op.result.type.rank)))
+        if isinstance(pattern, AnyOf):
+            for choice in pattern.choices:
+                yield from self.root(op, choice)
+        elif isinstance(pattern, OpPattern) and len(op.results) == 1:
+            self._shape = op.result.shape
+            yield from self.op(op, pattern, Bindings(), tuple(range(op.result.type.rank)))
 
     def op(
         self, op: Op, pattern: OpPattern, bound: Bindings, at: At | None = None
@@ -168,6 +170,7 @@ class Matcher:
 
     def _number(self, value: Value, node: NumberPattern, bound: Bindings) -> Iterator[Bindings]:
         found, tolerance = scalar(value), _ROUNDED.get(value.dtype.name, 1e-6)
+        found = integer(spread(value)[0]) if found is None else found
         if found is None:
             self._missed(bound, "a constant is expected", value)
         elif node.value is not None and not math.isclose(found, node.value, rel_tol=tolerance):
@@ -212,7 +215,7 @@ class Matcher:
             self.best = Attempt(len(bound.ops), reason, at)
 
 
-def match_rule(op: Op, pattern: OpPattern) -> tuple[Iterator[Bindings], Matcher]:
+def match_rule(op: Op, pattern: Pattern) -> tuple[Iterator[Bindings], Matcher]:
     """Match a rule's pattern at its root: the ways it fits, and the matcher that records misses."""
     matcher = Matcher(loose=True)
     return matcher.root(op, pattern), matcher

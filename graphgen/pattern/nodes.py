@@ -133,3 +133,9 @@ def apply(name: str, *operands: Pattern | float, **attrs: str) -> OpPattern:
 def total(x: Pattern) -> OpPattern:
     """Make the sum along one dimension."""
     return apply("reduce", x, kind="add")
+
+
+def related(x: Pattern, direction: str, y: Pattern | float) -> AnyOf:
+    """Make a comparison, also as others write it: the other way around."""
+    mirrored = direction.translate(str.maketrans("LG", "GL"))
+    return apply("compare", x, y, direction=direction) | apply("compare", y, x, direction=mirrored)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 
 from graphgen.passes.core.rule import Rule
-from graphgen.passes.raising.expert_axes import Followed, beneath
 from graphgen.passes.raising.pattern_rule import ROW, PatternRule, derived, exponential_of_negative
 from graphgen.pattern import OpPattern, Pattern, apply, variables
-from graphgen.pattern.see_through import scalar
 
 (_X,) = variables("operand")
 _CUBE = apply("power", _X, 3.0) | _X * _X * _X | _X * (_X * _X)
@@ -58,27 +56,3 @@ ACTIVATIONS = (
     _gelu("none", *_erf()),
     _gelu("sigmoid", _X / (1.0 + exponential_of_negative(_X * 1.702))),
 )
-
-
-def logistic_operand(found: Followed) -> Followed | None:
-    """The x of ``logistic(x)`` or ``1 / (1 + exp(-x))``; ``None`` for another value."""
-    found = beneath(found)
-    op = found.value.op
-    if op is None:
-        return None
-    if op.name == "logistic":
-        return Followed(op.operands[0], found.dims)
-    if op.name != "divide" or scalar(op.operands[0]) != 1:
-        return None
-    below = beneath(Followed(op.operands[1], found.dims))
-    added = below.value.producer("add")
-    for power, one in (added.operands, added.operands[::-1]) if added is not None else ():
-        under = beneath(Followed(power, below.dims))
-        exponent = under.value.producer("exponential")
-        if exponent is None or scalar(one) != 1:
-            continue
-        inner = beneath(Followed(exponent.operands[0], under.dims))
-        negated = inner.value.producer("negate")
-        if negated is not None:
-            return Followed(negated.operands[0], inner.dims)
-    return None

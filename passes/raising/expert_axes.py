@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from graphgen.build import Builder
 from graphgen.ir import Dim, Value
 from graphgen.passes.raising.row_order import Axis, Followed, under_order
+from graphgen.pattern import Pattern, match_rule
 
 
 def followed(value: Value) -> Followed:
@@ -23,6 +24,7 @@ def beneath(found: Followed) -> Followed:
 
 
 def _operand(found: Followed) -> Followed | None:
+    """The value under one conversion, transpose, reshape or broadcast that keeps axes whole."""
     op = found.value.op
     if op is None:
         return None
@@ -43,6 +45,28 @@ def _operand(found: Followed) -> Followed | None:
         dims = _regrouped(found.axes, source.shape)
         return None if dims is None else Followed(source, dims)
     return None
+
+
+def matched(
+    found: Followed, pattern: Pattern
+) -> Iterator[tuple[Mapping[str, Followed], Mapping[str, float]]]:
+    """The variables, with their axes, and the numbers of the ways in which a pattern fits."""
+    found = beneath(found)
+    op = found.value.op
+    for bound in match_rule(op, pattern)[0] if op is not None else ():
+        values = {
+            name: Followed(value, tuple(() if i is None else found.dims[i] for i in places))
+            for name, value in bound.values.items()
+            if (places := bound.places.get(name)) is not None
+        }
+        yield values, bound.numbers
+
+
+def counts(found: Followed, axes: tuple[Axis, ...]) -> bool:
+    """Test whether a value is the place along a dimension of these axes: an ``iota``."""
+    under = beneath(found)
+    run = under.value.producer("iota")
+    return run is not None and under.dims[run.attrs.integer("dimension")] == axes
 
 
 def _keeps_numbers(source: Value, value: Value) -> bool:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
 from graphgen.build import Builder
 from graphgen.ir import Dim, Value
 from graphgen.ir.dtype import f32
-from graphgen.passes.raising.activations import logistic_operand
 from graphgen.passes.raising.expert_axes import (
     Axis,
     Followed,
     arranged,
     beneath,
+    counts,
     factors_of,
+    matched,
     product_of,
 )
-from graphgen.pattern.see_through import integer, literal, spread
+from graphgen.passes.raising.pattern_rule import logistic
+from graphgen.pattern import apply, number, related, variables
+from graphgen.pattern.see_through import literal
 
 
 class UnlikeError(Exception):
@@ -52,20 +55,12 @@ def chosen_of(found: Followed, experts: Dim) -> Followed | None:
 
     ``select(i < 0, i + E, i)``, which counts from the end, is i.
     """
-    found = beneath(found)
-    op = found.value.producer("select")
-    if op is not None:
-        _, moved, kept = op.operands
-        if not _counts_from_the_end(op.operands[0], moved, kept, experts):
-            return None
-        return chosen_of(Followed(kept, found.dims), experts)
-    op = found.value.producer("clamp")
-    if op is not None:
+    for inner, numbers in matched(found, _WITHIN):
         # Indices of a top_k are within 0..E-1 already.
-        low, middle, high = op.operands
-        ends = (_number(low), _number(high))
-        last = experts - 1 if isinstance(experts, int) else None
-        return chosen_of(Followed(middle, found.dims), experts) if ends == (0, last) else None
+        size, last = numbers.get("size", experts), numbers.get("last")
+        if size == experts and last in (None, experts - 1):
+            return chosen_of(inner["x"], experts)
+    found = beneath(found)
     op = found.value.producer("convert")
     if op is not None and op.operands[0].dtype.is_integer and found.value.dtype.bits >= 32:
         # So are they in any such type.
@@ -73,18 +68,6 @@ def chosen_of(found: Followed, experts: Dim) -> Followed | None:
     op = found.value.producer("top_k")
     whole = op is not None and found.value is op.results[1] and op.operands[0].shape[-1] == experts
     return found if whole else None
-
-
-def _counts_from_the_end(below: Value, moved: Value, kept: Value, experts: Dim) -> bool:
-    compared, added = below.producer("compare"), moved.producer("add")
-    if compared is None or added is None or compared.attrs.text("direction") != "LT":
-        return False
-    own = compared.operands[0] is kept and added.operands[0] is kept
-    return own and _number(compared.operands[1]) == 0 and _number(added.operands[1]) == experts
-
-
-def _number(value: Value) -> int | None:
-    return integer(spread(value)[0])
 
 
 def spread_weights(found: Followed, experts: Axis) -> SpreadWeights | None:
@@ -117,7 +100,7 @@ def spread_weights(found: Followed, experts: Axis) -> SpreadWeights | None:
 
 def _written(found: Followed, experts: Axis) -> SpreadWeights | None:
     """Match w [t,k] written at i [t,k] into zeros, or its logistic function into ``-inf``."""
-    outer = logistic_operand(found)
+    outer = next((inner["x"] for inner, _ in matched(found, _LOGISTIC)), None)
     inside = beneath(found if outer is None else outer)
     op = inside.value.producer("scatter")
     if op is None or inside.value.type.rank != 2 or inside.dims[1] != (experts,):
@@ -137,54 +120,37 @@ def _written(found: Followed, experts: Axis) -> SpreadWeights | None:
     chosen = Axis(weights.shape[1])
     dims = (inside.dims[0], () if chosen.size == 1 else (chosen,))
     row, expert = [Followed(each, (*dims, ())) for each in joined.operands]
-    indices = chosen_of(expert, experts.size)
-    if indices is None or not _counts_rows(row):
+    indices, size = chosen_of(expert, experts.size), row.value.shape[0]
+    moved = (inner["x"] for inner, numbers in matched(row, _MOVED) if numbers["size"] == size)
+    if indices is None or not counts(next(moved, row), row.dims[0]):
         return None
     return SpreadWeights(indices, beneath(Followed(weights, dims)), chosen, outer is not None)
 
 
-def _counts_rows(found: Followed) -> bool:
-    """Test whether a value is the place along its first dimension."""
-    rows, under = found.dims[0], beneath(found)
-    op = under.value.producer("select")
-    if op is not None:
-        below, moved, kept = op.operands
-        if not _counts_from_the_end(below, moved, kept, found.value.shape[0]):
-            return False
-        return _counts_rows(Followed(kept, under.dims))
-    run = under.value.producer("iota")
-    return run is not None and under.dims[run.attrs.integer("dimension")] == rows
-
-
 def _selected(found: Followed, experts: Axis, chosen: Axis) -> SpreadWeights | None:
     """Match ``select(i == e, w, 0)``."""
-    op = found.value.producer("select")
-    if op is None or literal(op.operands[2]) != 0:
-        return None
-    indices = _equal(Followed(op.operands[0], found.dims), experts)
-    weights = beneath(Followed(op.operands[1], found.dims))
-    if indices is None or experts in weights.axes:
-        return None
-    return SpreadWeights(indices, weights, chosen)
+    for inner, _ in matched(found, _SELECTED):
+        indices, weights = _chosen(inner, experts), beneath(inner["weights"])
+        if indices is not None and experts not in weights.axes:
+            return SpreadWeights(indices, weights, chosen)
+    return None
 
 
 def _one_hot(found: Followed, experts: Axis) -> Followed | None:
     """Match ``convert(i == e)``: the indices."""
-    found = beneath(found)
-    op = found.value.producer("convert")
-    if op is None:
-        return None
-    return _equal(Followed(op.operands[0], found.dims), experts)
+    ways = (_chosen(inner, experts) for inner, _ in matched(found, _ONE_HOT))
+    return next((indices for indices in ways if indices is not None), None)
 
 
-def _equal(found: Followed, experts: Axis) -> Followed | None:
-    found = beneath(found)
-    op = found.value.producer("compare")
-    if op is None or op.attrs.text("direction") != "EQ":
-        return None
-    sides = [beneath(Followed(operand, found.dims)) for operand in op.operands]
-    for counts, indices in (sides, sides[::-1]):
-        run = counts.value.producer("iota")
-        if run is not None and counts.dims[run.attrs.integer("dimension")] == (experts,):
-            return chosen_of(indices, experts.size)
-    return None
+def _chosen(found: Mapping[str, Followed], experts: Axis) -> Followed | None:
+    """The indices x that are compared with the numbers of the experts."""
+    return chosen_of(found["x"], experts.size) if counts(found["run"], (experts,)) else None
+
+
+_X, _RUN, _WEIGHTS = variables("x run weights")
+# Indices that count from the end are moved up, or all are clamped.
+_MOVED = apply("select", related(_X, "LT", 0.0), _X + number("size"), _X)
+_WITHIN = _MOVED | apply("clamp", 0.0, _X, number("last"))
+_ONE_HOT = apply("convert", related(_X, "EQ", _RUN))
+_SELECTED = apply("select", related(_X, "EQ", _RUN), _WEIGHTS, 0.0)
+_LOGISTIC = logistic(_X)

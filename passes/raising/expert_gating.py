@@ -5,14 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
-from graphgen.ir import Value
-from graphgen.passes.raising.activations import logistic_operand
-from graphgen.passes.raising.expert_axes import Followed, beneath, factors_of
+from graphgen.passes.raising.expert_axes import Followed, beneath, factors_of, matched
 from graphgen.passes.raising.expert_choice import UnlikeError
-from graphgen.pattern.see_through import scalar
-
-# Activation of ``experts`` by the approximation of gelu.
-_GELUS = {"none": "gelu", "tanh": "gelu_pytorch_tanh", "sigmoid": "quick_gelu"}
+from graphgen.passes.raising.pattern_rule import logistic
+from graphgen.pattern import apply, number, variables
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,91 +65,43 @@ class Gating:
 def gating_of(hidden: Followed) -> Gating:
     """The gating that makes the features which experts sum last (:class:`UnlikeError`)."""
     for act, up in factors_of(hidden):
-        gate = _activated(act) or _swiglu(act)
-        if gate is None:
-            continue
-        activation, glu, scale, inside = gate
-        offset, rest = _offset(up)
-        return Gating(activation, _bounded(inside), _bounded(rest), glu, scale, offset)
+        for (activation, glu), pattern in _ACTIVATIONS.items():
+            for found, numbers in matched(act, pattern):
+                gate, scale = _bounded(found["x"]), numbers.get("scale", 1.0)
+                added = next(matched(up, _X + number("offset")), None)
+                rest, offset = (added[0]["x"], added[1]["offset"]) if added else (up, 0.0)
+                return Gating(activation, gate, _bounded(rest), glu, scale, offset)
     raise UnlikeError(
         "the operand of the experts' last product is not act(gate) * up", hidden.value, 3
     )
 
 
-def _activated(found: Followed) -> tuple[str, str, float, Followed] | None:
-    """Match an activation: its name, and its operand."""
-    found = beneath(found)
-    op = found.value.op
-    if op is None:
-        return None
-    if op.name == "maximum" and scalar(op.operands[1]) == 0:
-        name = "relu"
-    elif op.name == "gelu":
-        name = _GELUS[op.attrs.text("approximate")]
-    elif op.name == "silu":
-        name = "silu"
-    else:
-        inside = logistic_operand(found)
-        return None if inside is None else ("sigmoid", "glu", 1.0, inside)
-    return name, "glu", 1.0, Followed(op.operands[0], found.dims)
-
-
-def _swiglu(found: Followed) -> tuple[str, str, float, Followed] | None:
-    """Match ``gate logistic(scale gate)``."""
-    for gate, factor in factors_of(beneath(found)):
-        inside = logistic_operand(factor)
-        if inside is None:
-            continue
-        under, own = beneath(inside), beneath(gate)
-        product = under.value.producer("multiply")
-        for x, number in _either(product.operands if product else ()):
-            scale = scalar(number)
-            same = beneath(Followed(x, under.dims))
-            if scale is not None and (same.value, same.dims) == (own.value, own.dims):
-                return "sigmoid", "swiglu", scale, own
-    return None
-
-
-def _offset(found: Followed) -> tuple[float, Followed]:
-    """A constant that is added, and the other addend."""
-    found = beneath(found)
-    op = found.value.producer("add")
-    for x, number in _either(op.operands if op else ()):
-        offset = scalar(number)
-        if offset is not None:
-            return offset, Followed(x, found.dims)
-    return 0.0, found
-
-
 def _bounded(found: Followed) -> Bounded:
     """The value under constant bounds (:class:`UnlikeError` for bounds in the wrong order)."""
     lower, upper = -inf, inf
+    while (inner := next(matched(found, _BOUNDS), None)) is not None:
+        found, numbers = inner[0]["x"], inner[1]
+        lower = max(lower, numbers.get("lower", -inf))
+        upper = min(upper, numbers.get("upper", inf))
     found = beneath(found)
-    while (op := found.value.op) is not None:
-        if op.name == "clamp":
-            low, inside, high = op.operands
-            bounds = scalar(low), scalar(high)
-        elif op.name in ("maximum", "minimum"):
-            inside, number = next(
-                ((x, number) for x, number in _either(op.operands) if scalar(number) is not None),
-                op.operands,
-            )
-            known = scalar(number)
-            bounds = (known, inf) if op.name == "maximum" else (-inf, known)
-        else:
-            break
-        if bounds[0] is None or bounds[1] is None:
-            break
-        lower, upper = max(lower, bounds[0]), min(upper, bounds[1])
-        found = beneath(Followed(inside, found.dims))
     if lower > upper:
         raise UnlikeError("bounds of a gate leave nothing between them", found.value, 4)
     return Bounded(found, lower, upper)
 
 
-def _either(operands: tuple[Value, ...]) -> tuple[tuple[Value, Value], ...]:
-    """Two operands in both orders; nothing for another number."""
-    if len(operands) != 2:
-        return ()
-    first, second = operands
-    return (first, second), (second, first)
+(_X,) = variables("x")
+_BOUNDS = (
+    apply("clamp", number("lower"), _X, number("upper"))
+    | apply("maximum", _X, number("lower"))
+    | apply("minimum", _X, number("upper"))
+)
+# By activation and ``glu`` of the op ``experts``; the rules of ACTIVATIONS ran before.
+_ACTIVATIONS = {
+    ("relu", "glu"): apply("maximum", _X, 0.0),
+    ("silu", "glu"): apply("silu", _X),
+    ("gelu", "glu"): apply("gelu", _X, approximate="none"),
+    ("gelu_pytorch_tanh", "glu"): apply("gelu", _X, approximate="tanh"),
+    ("quick_gelu", "glu"): apply("gelu", _X, approximate="sigmoid"),
+    ("sigmoid", "glu"): logistic(_X),
+    ("sigmoid", "swiglu"): _X * logistic(_X * number("scale")),
+}

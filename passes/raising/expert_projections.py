@@ -7,11 +7,22 @@ from dataclasses import dataclass, replace
 
 from graphgen.build import Builder
 from graphgen.ir import Value
-from graphgen.passes.raising.expert_axes import Product, arranged, beneath, product_of
+from graphgen.passes.raising.expert_axes import (
+    Product,
+    arranged,
+    beneath,
+    counts,
+    matched,
+    product_of,
+)
 from graphgen.passes.raising.expert_choice import UnlikeError, chosen_of
 from graphgen.passes.raising.index_functions import leaf_of, linear_leaf, matrix_of, numbers_at
 from graphgen.passes.raising.row_order import Axis, Followed, SortedAxis, takes_entries
+from graphgen.pattern import apply, related, variables
 from graphgen.pattern.see_through import integer, literal, spread
+
+_ROW, _SAME, _STARTS, _ENDS = variables("row same starts ends")
+_IN_GROUPS = apply("and", related(_ROW, "GE", _STARTS), related(_SAME, "LT", _ENDS))
 
 
 def grouped_rows(product: Product) -> tuple[Followed, Followed, Axis, Followed] | None:
@@ -34,27 +45,12 @@ def grouped_rows(product: Product) -> tuple[Followed, Followed, Axis, Followed] 
 
 def _in_groups(mask: Followed, rows: SortedAxis, experts: Axis) -> bool:
     """Match ``start[e] <= row < end[e]``, the groups of rows of one expert after the other."""
-    mask = beneath(mask)
-    op = mask.value.producer("and")
-    if op is None:
-        return False
-    found: dict[str, Value] = {}
-    for side in op.operands:
-        each = beneath(Followed(side, mask.dims))
-        compared = each.value.producer("compare")
-        if compared is None:
-            return False
-        direction = compared.attrs.text("direction")
-        left, right = [beneath(Followed(x, each.dims)) for x in compared.operands]
-        if direction in ("LE", "GT"):
-            left, right, direction = right, left, {"LE": "GE", "GT": "LT"}[direction]
-        run = left.value.producer("iota")
-        if run is None or left.dims[run.attrs.integer("dimension")] != (rows,):
-            return False
-        if right.axes != (experts,):
-            return False
-        found[direction] = right.value
-    return found.keys() == {"GE", "LT"} and _are_ends(found["GE"], found["LT"], rows)
+    for found, _ in matched(mask, _IN_GROUPS):
+        starts, ends = beneath(found["starts"]), beneath(found["ends"])
+        alike = all(counts(found[name], (rows,)) for name in ("row", "same"))
+        if alike and starts.axes == ends.axes == (experts,):
+            return _are_ends(starts.value, ends.value, rows)
+    return False
 
 
 def _are_ends(starts: Value, ends: Value, rows: SortedAxis) -> bool:

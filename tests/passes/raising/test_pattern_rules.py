@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from graphgen.ir import Module
+from graphgen.build import Builder
+from graphgen.ir import Function, Module, dtype, tensor
 from graphgen.ir.clone import clone_module
 from graphgen.lowering.stablehlo.read import read_stablehlo
 from graphgen.ops import OPS
@@ -22,6 +23,7 @@ from graphgen.passes.pipelines import parse as pipeline
 from graphgen.passes.raising.near_misses import near_misses
 from graphgen.passes.validate import validate
 from graphgen.passes.workload.make_workload import make_workload
+from graphgen.pattern import apply, match_rule, related, variables
 
 WIDTH = 6
 SHAPE = (2, 3, WIDTH)
@@ -43,6 +45,41 @@ def raised(module: Module) -> dict[str, int]:
     assert [v.pass_text for v in verdicts if not v.ok] == []
     run_pipeline(module, pipeline("imported"))
     return composites(module)
+
+
+# ---- the matcher ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("direction", "mirrored"), [("LT", "GT"), ("GE", "LE"), ("EQ", "EQ"), ("NE", "NE")]
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_comparison_is_matched_both_ways_around(direction: str, mirrored: str, turned: bool):
+    function = Function("f")
+    b = Builder(function)
+    x, y = (function.block.add_arg(tensor(dtype("s32"), SHAPE), name) for name in "xy")
+    made = b.compare(y, x, mirrored) if turned else b.compare(x, y, direction)
+    assert made.op is not None
+    left, right = variables("x y")
+    ways = match_rule(made.op, related(left, direction, right))[0]
+    assert {"x": x, "y": y} in [bound.values for bound in ways]
+    other = "LE" if direction != "GE" else "NE"
+    assert [*match_rule(made.op, related(left, other, right))[0]] == []
+
+
+def test_the_root_is_the_op_itself_and_what_it_reads_is_looked_through():
+    """Its dimensions number those of the match: the operand's of a transpose are others."""
+    function = Function("f")
+    b = Builder(function)
+    x = function.block.add_arg(tensor(dtype("f32"), SHAPE), "x")
+    turned = b.transpose(b.unary("exponential", x), (1, 0, 2))
+    pattern = apply("exponential", *variables("x"))
+    assert turned.op is not None
+    assert [*match_rule(turned.op, pattern)[0]] == []
+    negated = b.unary("negate", turned).op
+    assert negated is not None
+    (bound,) = match_rule(negated, -pattern)[0]
+    assert (bound.values["x"], bound.places["x"]) == (x, (1, 0, 2))
 
 
 # ---- activations ---------------------------------------------------------------------------------
