@@ -189,11 +189,16 @@ class Matcher:
                 yield bound
             return
         name = what[1:]
-        same = bound.values.get(name, value) is value
-        if not same or (at is not None and not _agree(at, bound.places.get(name, at))):
+        same, known = bound.values.get(name, value) is value, bound.places.get(name, at)
+        if not same or (at is not None and known is not None and not _agree(at, known)):
             self._missed(bound, f"{name} is another value here", value)
         elif self._fits(value, node):
-            places = {**bound.places, name: at} if at is not None else bound.places
+            places = bound.places
+            if at is not None and known is not None:
+                whole = [
+                    one if other is None else other for one, other in zip(at, known, strict=True)
+                ]
+                places = {**places, name: tuple(whole)}
             yield replace(bound, values={**bound.values, name: value}, places=places)
 
     def _fits(self, value: Value, node: OpPattern) -> bool:

@@ -20,7 +20,7 @@ from graphgen.passes.raising.attention_dims import (
     Dims,
     dims_of,
 )
-from graphgen.passes.raising.matchers import laid_out
+from graphgen.passes.raising.matchers import placed
 from graphgen.passes.raising.softmax import Over, Scores, nearly_softmax, scores_of, softmax_of
 from graphgen.pattern.see_through import plain, spread
 
@@ -212,8 +212,8 @@ class _Terms:
         for over in scores.biases:
             value = self.b.convert(over.value, f32)
             value = value if over.factor == 1 else value * over.factor
-            placed = self._placed(replace(over, value=value), dims, slots, shared=False)
-            found = [placed if not found else self.b.add(found[0], placed)]
+            bias = self._placed(replace(over, value=value), dims, slots, shared=False)
+            found = [bias if not found else self.b.add(found[0], bias)]
         return found
 
     def sinks(self, sinks: Over | None, dims: Dims) -> list[Value]:
@@ -221,8 +221,8 @@ class _Terms:
         if sinks is None:
             return []
         b, roles = self.b, (HEADS, GROUP)
-        placed = _put(b, sinks, dims, roles, (self.heads, self.group))
-        return [b.convert(b.reshape(placed, (self.heads * self.group,)), f32)]
+        each = _put(b, sinks, dims, roles, (self.heads, self.group))
+        return [b.convert(b.reshape(each, (self.heads * self.group,)), f32)]
 
     def _shape(self, slots: Dim, *, shared: bool) -> tuple[Dim, ...]:
         heads = () if shared else (self.heads * self.group,)
@@ -233,16 +233,14 @@ class _Terms:
         if shared:
             return _put(self.b, over, dims, _SHARED, self._shape(slots, shared=True))
         shape = (self.rows, self.heads, self.group, self.tokens, slots)
-        placed = _put(self.b, over, dims, _PER_HEAD, shape)
-        return self.b.reshape(placed, self._shape(slots, shared=False))
+        each = _put(self.b, over, dims, _PER_HEAD, shape)
+        return self.b.reshape(each, self._shape(slots, shared=False))
 
 
 def _put(b: Builder, over: Over, dims: Dims, roles: Sequence[str], shape: Sequence[Dim]) -> Value:
     """Broadcast a value to dimensions of these roles; it is the same along all others."""
-    role_of = {dim: role for role, dim in dims.scores.items()}
-    kept = [index for index, dim in enumerate(over.at) if role_of[dim] in roles]
-    value = b.reshape(over.value, [over.value.shape[index] for index in kept])
-    return laid_out(b, value, [roles.index(role_of[over.at[index]]) for index in kept], shape)
+    order = [dims.scores.get(role) for role in roles]
+    return placed(b, over.value, over.at, order, shape)
 
 
 def _once(value: Value) -> Value:

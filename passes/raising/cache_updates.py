@@ -19,8 +19,8 @@ from graphgen.passes.raising.cache import (
     windows_of,
 )
 from graphgen.passes.raising.index_analysis import IndexPart, counts_along
-from graphgen.passes.raising.matchers import either_way, filled, without
-from graphgen.pattern.see_through import spread
+from graphgen.passes.raising.matchers import either_way, placed
+from graphgen.pattern.see_through import peeled, spread
 
 
 @rule("scatter", "dynamic_update_slice")
@@ -117,14 +117,14 @@ def raise_chosen_slot(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
         return no_match("the slot differs in more than the row", equal, depth=2)
     others = [dim for dim in range(4) if dim != slots]
     rows = uneven[0] if uneven else others[0]
-    token = without(b, new, others)
-    if token is None:
+    token, places = peeled(new, (0, 1, 2, 3))
+    if slots in places and token.shape[places.index(slots)] != 1:
         return no_match("each slot would be given another token", new, depth=3)
     heads, size = (dim for dim in others if dim != rows)
-    whole = filled(b, token, [cache.shape[dim] for dim in others])
-    turned = b.transpose(whole, [others.index(dim) for dim in (rows, heads, size)])
     shape = (cache.shape[rows], 1)
-    tokens = b.reshape(turned, (*shape, cache.shape[heads], cache.shape[size]))
+    order = (rows, None, heads, size)
+    whole = (*shape, cache.shape[heads], cache.shape[size])
+    tokens = b.convert(placed(b, token, places, order, whole), new.dtype)
     at = positions.built(b, (rows, slots), shape)
     seq_ids = b.iota(s32, shape[:1], 0)
     return [kv_update(b, cache, (rows, slots, heads, size), tokens, seq_ids, at, in_place=True)]

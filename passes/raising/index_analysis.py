@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from graphgen.build import Builder
 from graphgen.ir import Dim, Op, Value
 from graphgen.ir.dtype import s32
-from graphgen.passes.raising.matchers import laid_out
+from graphgen.passes.raising.matchers import placed
 from graphgen.pattern.see_through import integer
 
 _NOWHERE = -1
@@ -51,9 +51,7 @@ class IndexPart:
         value = b.convert(self.value, s32)
         if self.low is not None and self.high is not None:
             value = b.op("clamp", b.literal(self.low, s32), value, b.literal(self.high, s32))
-        kept = [i for i, dim in enumerate(self.at) if dim in order]
-        value = b.reshape(value, [value.shape[i] for i in kept])
-        return laid_out(b, value, [order.index(self.at[i]) for i in kept], shape)
+        return placed(b, value, self.at, order, shape)
 
 
 def part_of(value: Value, vector: int, index: int) -> IndexPart | None:

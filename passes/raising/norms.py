@@ -8,6 +8,7 @@ from graphgen.ir.dtype import f64
 from graphgen.ops import op_def
 from graphgen.passes.core import NoMatch, no_match
 from graphgen.passes.core.rule import Rule
+from graphgen.passes.raising.matchers import placed
 from graphgen.passes.raising.pattern_rule import ROW, Found, PatternRule, derived
 from graphgen.pattern import OpPattern, apply, number, total, variables
 
@@ -45,9 +46,9 @@ def _check(found: Found) -> NoMatch | None:
 def _along_last(found: Found, b: Builder, name: str) -> Value:
     """Build the norm along the weight's dimension, transposed to be the last one."""
     ((dim,), *_), epsilon = _places(found), found.number("epsilon") or 0.0
-    x, last = found.laid_out(b, "operand"), found.root.result.type.rank - 1
-    order = [*(other for other in range(last + 1) if other != dim), dim]
-    x = x if dim == last else b.transpose(x, order)
+    shape = found.root.result.shape
+    order = [*(other for other in range(len(shape)) if other != dim), dim]
+    x = placed(b, *found.operand("operand"), order, [shape[i] for i in order])
     row = tensor(found.root.result.dtype, x.shape[-1:])
     made = b.op(
         name,
@@ -59,7 +60,7 @@ def _along_last(found: Found, b: Builder, name: str) -> Value:
         ],
         epsilon=epsilon,
     )
-    return made if dim == last else b.transpose(made, [order.index(i) for i in range(last + 1)])
+    return placed(b, made, order, range(len(shape)), shape)
 
 
 def _of_squares() -> OpPattern:

@@ -149,10 +149,9 @@ class Found:
 
     def vector(self, b: Builder, name: str) -> Value:
         """A variable along one dimension as [N], of the root's type."""
-        value, places = self.value(name), self.bound.places[name]
-        sizes = zip(value.shape, places, strict=True)
-        flat = b.reshape(value, [size for size, place in sizes if place is not None])
-        return b.convert(flat, self.root.result.dtype)
+        (place,) = self.places(name)
+        row = placed(b, *self.operand(name), (place,), self.root.result.shape[place : place + 1])
+        return b.convert(row, self.root.result.dtype)
 
 
 @dataclass(frozen=True, slots=True)
