@@ -9,7 +9,7 @@ from graphgen.ops import op_def
 from graphgen.passes.core import NoMatch, no_match
 from graphgen.passes.core.rule import Rule
 from graphgen.passes.raising.matchers import placed
-from graphgen.passes.raising.pattern_rule import ROW, Found, PatternRule, derived
+from graphgen.passes.raising.pattern_rule import ROW, Found, PatternRule, derived, first_operand
 from graphgen.pattern import OpPattern, apply, number, total, variables
 
 _VECTORS = {"weight": 1.0, "bias": 0.0}
@@ -85,13 +85,6 @@ def _scaled_root() -> OpPattern:
     return centered * (root * weight) + bias
 
 
-def _without_last(pattern: OpPattern) -> OpPattern:
-    """The operand that the root of a pattern adds to, or multiplies."""
-    inner = pattern.operands[0] if pattern.operands else None
-    assert isinstance(inner, OpPattern)
-    return inner
-
-
 def _rule(name: str, part: str, reason: str, *patterns: OpPattern) -> Rule:
     return PatternRule(
         f"raise-{name.replace('_', '-')}{part}",
@@ -109,8 +102,8 @@ _NO_DEVIATION = "no row is centered and divided by the root of its variance"
 # Applied one after another, the forms with weight and bias first: those without are parts of them.
 NORMS = (
     _rule("layer_norm", "", _NO_DEVIATION, _LAYER, _scaled_root(), _of_squares()),
-    _rule("layer_norm", "-without-bias", _NO_DEVIATION, _without_last(_LAYER)),
+    _rule("layer_norm", "-without-bias", _NO_DEVIATION, first_operand(_LAYER)),
     _rule("rms_norm", "", _NO_ROOT, _RMS),
-    _rule("layer_norm", "-bare", _NO_DEVIATION, _without_last(_without_last(_LAYER))),
-    _rule("rms_norm", "-bare", _NO_ROOT, _without_last(_RMS)),
+    _rule("layer_norm", "-bare", _NO_DEVIATION, first_operand(first_operand(_LAYER))),
+    _rule("rms_norm", "-bare", _NO_ROOT, first_operand(_RMS)),
 )

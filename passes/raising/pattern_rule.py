@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from graphgen.build import Builder
-from graphgen.composites import DECOMPOSITIONS, decompose
+from graphgen.composites import DECOMPOSITIONS
 from graphgen.ir import AttrValue, Function, Op, Value, tensor
 from graphgen.ir.dtype import f32
 from graphgen.ops import op_def
@@ -16,6 +17,7 @@ from graphgen.passes.raising.matchers import placed
 from graphgen.pattern import (
     AnyOf,
     Bindings,
+    Condition,
     NumberPattern,
     OpPattern,
     Pattern,
@@ -30,7 +32,7 @@ from graphgen.pattern.see_through import At, scalar
 ROW = 97
 # Attributes become numbers that are captured; this one stands for them while tracing.
 _MAGIC = 0.0123
-_PARTS = ("first", "second")
+_PARTS = ("first", "second", "third")
 _MOVES = frozenset(("convert", "broadcast_in_dim", "reshape", "transpose"))
 
 
@@ -43,17 +45,35 @@ def derived(name: str, *shapes: Sequence[int], captured: str = "", **attrs: Attr
         captured: the attribute that is a captured number.
         attrs: the other attributes.
     """
+
+    def build(b: Builder, *args: Value) -> Value:
+        op = b.emit(name, args, {**attrs, captured: _MAGIC} if captured else attrs)
+        return DECOMPOSITIONS[name](b, args, op.attrs)[0]
+
+    return traced(build, op_def(name).operands, shapes, captured)
+
+
+def traced(
+    build: Callable[..., Value],
+    names: Sequence[str],
+    shapes: Sequence[Sequence[int]],
+    captured: str = "",
+) -> OpPattern:
+    """Trace what a function builds of f32 operands of these names, and write it as a pattern."""
     function = Function("pattern")
     args = [function.block.add_arg(tensor(f32, shape), f"a{i}") for i, shape in enumerate(shapes)]
-    given = {**attrs, captured: _MAGIC} if captured else attrs
-    op = Builder(function).emit(name, args, given)
-    body = decompose(op, DECOMPOSITIONS[name])
-    operands = variables(" ".join(op_def(name).operands))
-    known: dict[Value, Pattern] = dict(zip(body.args, operands, strict=True))
-    ((_, result),) = body.outputs
-    made = _node(result, known, {_MAGIC: captured, float(ROW): "count"})
+    known: dict[Value, Pattern] = dict(zip(args, variables(" ".join(names)), strict=True))
+    with Builder(function) as b:
+        made = _node(build(b, *args), known, {_MAGIC: captured, float(ROW): "count"})
     assert isinstance(made, OpPattern)
     return made
+
+
+def first_operand(pattern: OpPattern) -> OpPattern:
+    """The first operand of the root of a pattern, which is an op."""
+    inner = pattern.operands[0] if pattern.operands else None
+    assert isinstance(inner, OpPattern)
+    return inner
 
 
 def _node(value: Value, known: dict[Value, Pattern], numbers: Mapping[float, str]) -> Pattern:
@@ -89,6 +109,9 @@ def _spellings(made: OpPattern) -> Pattern:
     assert made.operands is not None
     if made.names == ("divide",) and made.operands[1] == number("count"):
         return AnyOf((made, made.operands[0] * number("inverse")))
+    if made.names == ("reduce",) and made.conditions == (Condition("kind", "=", "maximum"),):
+        # JAX clamps the maximum of a softmax from below.
+        return AnyOf((made, apply("maximum", made, -inf)))
     if made.names == ("logistic",):
         return logistic(made.operands[0])
     return made

@@ -98,21 +98,34 @@ def _pair(found: Found) -> tuple[_Part, str, int, str] | None:
     return replace(first, count=2 * first.count, step=1), cut, place, joined
 
 
+def _followed_by(first: _Part, rest: _Part | None) -> _Part | None:
+    """Match a part and what follows it: both as one."""
+    count = first.count + (rest.count if rest is not None else 0)
+    start = first.start + first.count
+    follows = rest == replace(first, start=start, count=count - first.count)
+    return replace(first, count=count) if follows and first.step == 1 else None
+
+
 def _turned(found: Found, b: Builder) -> Value | NoMatch:
     """Build the rope of two parts that are joined as they were cut, or of neighbors as halves."""
     pair = _pair(found)
     if pair is None or pair[1::2] == (HALVES, NEIGHBORS):
         return no_match("the parts are joined in another way than they were cut", found.root.result)
     part, cut, place, joined = pair
-    x, at = part.built(b), part.at
+    whole, last = part, found.root.attrs.integer("dimension")
+    if "third part" in found.bound.values:
+        rest = _part_of(*found.operand("third part"), place)
+        whole = _followed_by(part, rest) if cut == joined else None
+        if whole is None:
+            return no_match("the parts do not follow one another", found.root.result, depth=2)
+    x, at = whole.built(b), part.at
     if cut != joined:
         # Neighbors whose halves are joined (DeepSeek): a rope of them side by side.
         first, at = found.operand("first part")
         x = b.concatenate([first, found.value("second part")], at.index(place))
     tables = [found.operand(name) for name in ("cos", "sin")]
-    last = found.root.attrs.integer("dimension")
     outer = [dim for dim in range(found.root.result.type.rank) if dim not in (place, last)]
-    return _rope(found, b, (x, at), tables, (*outer, place), joined)
+    return _rope(found, b, (x, at), tables, (*outer, place), (joined, part.count // 2))
 
 
 def _of_rotated(found: Found, b: Builder) -> Value | NoMatch:
@@ -130,7 +143,8 @@ def _of_rotated(found: Found, b: Builder) -> Value | NoMatch:
             return no_match("the halves of a table are not known to be equal", table, depth=2)
         tables.append((_half(b, table, at.index(place), pairs) if place in at else table, at))
     outer = [dim for dim in range(found.root.result.type.rank) if dim != place]
-    return _rope(found, b, (part.built(b), part.at), tables, (*outer, place), pairs)
+    turned = pairs, part.count // 2
+    return _rope(found, b, (part.built(b), part.at), tables, (*outer, place), turned)
 
 
 def _rotation(value: Value, at: At) -> tuple[_Part, str, int] | None:
@@ -203,10 +217,10 @@ def _of_first(found: Found, b: Builder) -> Value | NoMatch:
     others = _part_of(*found.operand("rest"), place)
     if first is None or others is None or (first.base, first.at) != (others.base, others.at):
         return no_match("the parts are not of one value", found.root.result)
-    follows = others.start == first.start + first.count
-    if not follows or first.step != 1 or others.step != 1 or at[-1] != place:
+    whole = _followed_by(first, others)
+    if whole is None or at[-1] != place:
         return no_match("the parts do not follow one another", found.root.result, depth=2)
-    x = replace(first, count=first.count + others.count).built(b)
+    x = whole.built(b)
     shape = found.root.result.shape
     straight = placed(b, x, first.at, at, [1 if dim is None else shape[dim] for dim in at])
     made = b.emit("rope", (straight, *rope.operands[1:]), dict(rope.attrs)).result
@@ -219,17 +233,17 @@ def _rope(
     operand: tuple[Value, At],
     tables: Sequence[tuple[Value, At]],
     dims: Sequence[int],
-    pairs: str,
+    turned: tuple[str, int],
 ) -> Value | NoMatch:
     """Build a rope in the dimensions of the root; its heads are that along which tables repeat.
 
     Args:
         found: the match.
         b: the builder.
-        operand: all elements that are turned, and their places.
+        operand: all elements of heads, and their places.
         tables: cosines and sines of a pair, and their places.
         dims: of the root: rows, then tokens and heads in any order, then elements.
-        pairs: of the op.
+        turned: how elements are paired, and how many pairs there are.
     """
     (x, at), shape, (rows, *middle, place) = operand, found.root.result.shape, dims
     if len(middle) != 2:
@@ -244,15 +258,12 @@ def _rope(
             break
     else:
         return no_match("the tables differ from head to head", tables[0][0], depth=5)
-    size = x.shape[at.index(place)]
-    assert isinstance(size, int)
-    rows_and_tokens = [shape[dim] for dim in order[:2]]
+    (pairs, count), outer = turned, [shape[dim] for dim in order[:2]]
     cos, sin = (
-        b.convert(placed(b, table, places, order, (*rows_and_tokens, size // 2)), f32)
-        for table, places in tables
+        b.convert(placed(b, table, places, order, (*outer, count)), f32) for table, places in tables
     )
     order = (*order[:2], heads, place)
-    straight = placed(b, x, at, order, (*rows_and_tokens, shape[heads], size))
+    straight = placed(b, x, at, order, (*outer, shape[heads], x.shape[at.index(place)]))
     made = b.op("rope", straight, cos, sin, pairs=pairs)
     back = [order.index(dim) for dim in sorted(order)]
     made = made if back == [0, 1, 2, 3] else b.transpose(made, back)
@@ -264,7 +275,7 @@ _X, _COS, _SIN, _ROTATED, _REST = variables("operand cos sin rotated rest")
 _QUARTER = apply("concatenate", -_SECOND, _FIRST)
 raise_rope = PatternRule(
     "raise-rope",
-    (derived("rope", (5, 5, 5, 2 * ROW), (5, 5, ROW), (5, 5, ROW)),),
+    tuple(derived("rope", (5, 5, 5, n * ROW), (5, 5, ROW), (5, 5, ROW)) for n in (2, 3)),
     _turned,
     "the parts are not a difference and a sum",
 ).rule

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from graphgen.ir import Op, Value
 from graphgen.passes.core import NoMatch, no_match
 from graphgen.passes.raising.matchers import either_way
-from graphgen.pattern import OpPattern, apply, match_rule, total, variables
+from graphgen.passes.raising.pattern_rule import ROW, first_operand, traced
+from graphgen.pattern import OpPattern, match_rule
 from graphgen.pattern.see_through import literal, one_number, plain, scalar, spread
 
 # A score this low has weight 0 beside any other.
@@ -62,16 +63,9 @@ class Scores:
     scaled: bool = False
 
 
-def _shifted_rows() -> tuple[OpPattern, OpPattern]:
-    """A row less its maximum, which JAX clamps from below; and the softmax of it."""
-    (x,) = variables("x")
-    top = apply("reduce", x, kind="maximum")
-    shifted = x - (top | apply("maximum", top, float("-inf")))
-    powers = apply("exponential", shifted)
-    return shifted, powers / total(powers)
-
-
-_SHIFTED, _SOFTMAX = _shifted_rows()
+_SOFTMAX = traced(lambda b, x: b.softmax(x), ("x",), ((5, ROW),))
+# A row less its maximum.
+_SHIFTED = first_operand(first_operand(_SOFTMAX))
 
 
 def softmax_of(value: Value) -> Value | None:
@@ -140,12 +134,22 @@ def _step(name: str) -> Callable[[_StepRule], _StepRule]:
 def _selected(found: Scores, op: Op) -> Scores | NoMatch:
     if found.cap:
         return no_match("the scores are masked before they are capped", op.result, depth=3)
-    for shown, hidden, hides in ((1, 2, False), (2, 1, True)):
-        low = scalar(op.operands[hidden])
+    masked = _masked(op)
+    if masked is None:
+        return no_match("the value at masked positions is not very low", op.operands[2], depth=3)
+    mask, shown, hides = masked
+    mask = replace(_over(found, mask), hides=hides)
+    return replace(found, dot=shown, masks=(*found.masks, mask))
+
+
+def _masked(op: Op) -> tuple[Value, Value, bool] | None:
+    """Match a choice of a very low number: the mask, the other value, and whether it hides."""
+    mask, *values = op.operands
+    for (shown, hidden), hides in ((values, False), (values[::-1], True)):
+        low = scalar(hidden)
         if low is not None and low <= HIDDEN:
-            mask = replace(_over(found, op.operands[0]), hides=hides)
-            return replace(found, dot=op.operands[shown], masks=(*found.masks, mask))
-    return no_match("the value at masked positions is not very low", op.operands[2], depth=3)
+            return mask, shown, hides
+    return None
 
 
 @_step("add")
@@ -170,10 +174,10 @@ def _shifted(found: Scores, op: Op) -> Scores | NoMatch:
 
 def _addends(over: Over) -> tuple[list[Over], list[Over]]:
     """Take masks out of a sum that is added to the scores: the masks, and the biases."""
-    mask = _mask_of(over.value)
-    if mask is not None:
-        inner, hides = mask
-        return [replace(over.within(inner), hides=hides)], []
+    op = plain(over.value).producer("select")
+    mask, shown, hides = (op and _masked(op)) or (None, None, False)
+    if mask is not None and shown is not None and scalar(shown) == 0:
+        return [replace(over.within(mask), hides=hides)], []
     total = over.value.producer("add")
     parts = [_addends(over.within(value)) for value in total.operands] if total else []
     masks = [mask for masks, _ in parts for mask in masks]
@@ -192,18 +196,6 @@ def _leads_to_product(value: Value) -> bool:
     if op is None or op.name not in through:
         return op is not None and op.name == "dot_general"
     return any(_leads_to_product(v) for v in op.operands if v.shape == op.result.shape)
-
-
-def _mask_of(bias: Value) -> tuple[Value, bool] | None:
-    """Match ``select(mask, 0, very low)``: the mask, and whether it hides."""
-    op = plain(bias).producer("select")
-    if op is None:
-        return None
-    for shown, hidden, hides in ((1, 2, False), (2, 1, True)):
-        low = scalar(op.operands[hidden])
-        if scalar(op.operands[shown]) == 0 and low is not None and low <= HIDDEN:
-            return op.operands[0], hides
-    return None
 
 
 @_step("multiply")
