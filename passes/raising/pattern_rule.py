@@ -1,4 +1,4 @@
-"""Rules of a pattern, a check with reasons, and a rewrite."""
+"""Rules of patterns, traced or written, and a rewrite that may refuse with a reason."""
 
 from __future__ import annotations
 

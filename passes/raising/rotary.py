@@ -121,8 +121,9 @@ def _turned(found: Found, b: Builder) -> Value | NoMatch:
     x, at = whole.built(b), part.at
     if cut != joined:
         # Neighbors whose halves are joined (DeepSeek): a rope of them side by side.
-        first, at = found.operand("first part")
-        x = b.concatenate([first, found.value("second part")], at.index(place))
+        (first, at), (second, other) = map(found.operand, ("first part", "second part"))
+        second = placed(b, second, other, at, first.shape)
+        x = b.concatenate([first, second], at.index(place))
     tables = [found.operand(name) for name in ("cos", "sin")]
     outer = [dim for dim in range(found.root.result.type.rank) if dim not in (place, last)]
     return _rope(found, b, (x, at), tables, (*outer, place), (joined, part.count // 2))

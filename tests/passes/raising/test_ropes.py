@@ -73,6 +73,13 @@ def cut_before_heads_are_turned(x: jax.Array, angle: jax.Array) -> jax.Array:
     return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], -1).transpose(0, 2, 1, 3)
 
 
+def cut_in_two_layouts(x: jax.Array, angle: jax.Array) -> jax.Array:
+    """Even elements are cut before heads are transposed, odd ones after; joined as halves."""
+    a, b = x[..., ::2].transpose(0, 2, 1, 3), x.transpose(0, 2, 1, 3)[..., 1::2]
+    cos, sin = jnp.cos(angle)[:, None], jnp.sin(angle)[:, None]
+    return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], -1).transpose(0, 2, 1, 3)
+
+
 def merged_with_heads(x: jax.Array, angle: jax.Array) -> jax.Array:
     """Neighbors are joined and merged with their heads by one reshape."""
     a, b = x[..., ::2], x[..., 1::2]
@@ -109,6 +116,7 @@ KINDS = {
 # Between the rope and the elements that are not turned, others are at work here.
 WHOLE = {
     "merged with heads": (merged_with_heads, "neighbors"),
+    "cut in two layouts": (cut_in_two_layouts, "halves"),
     "rounded tables": (rounded_tables, "halves"),
 }
 
