@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from graphgen.build import Builder
 from graphgen.ir import Op, Value
 from graphgen.passes.core import NoMatch, no_match
 from graphgen.passes.raising.matchers import either_way
@@ -63,7 +64,7 @@ class Scores:
     scaled: bool = False
 
 
-_SOFTMAX = traced(lambda b, x: b.softmax(x), ("x",), ((5, ROW),))
+_SOFTMAX = traced(Builder.softmax, ("x",), ((5, ROW),))
 # A row less its maximum.
 _SHIFTED = first_operand(first_operand(_SOFTMAX))
 
