@@ -8,7 +8,7 @@ term, so that equal sums are one node.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
 from math import isfinite
 
@@ -505,10 +505,11 @@ def merged(terms: Terms, body: Term, ranges: list[Range]) -> tuple[Term, list[Ra
     changed = True
     while changed and len(ranges) > 1:
         changed = False
+        held = _factors(terms, body, [name for name, _ in ranges])
         for (outer, many), (inner, size) in permutations(ranges, 2):
             if not isinstance(many, int) or not isinstance(size, int):
                 continue
-            if not _side_by_side(terms, body, outer, inner, size):
+            if not _side_by_side(terms, held, outer, inner, size):
                 continue
             both_name = f"m{many}x{size}_{outer}_{inner}"
             joined = terms.variable(both_name, many * size)
@@ -520,13 +521,20 @@ def merged(terms: Terms, body: Term, ranges: list[Range]) -> tuple[Term, list[Ra
     return body, ranges
 
 
-def _side_by_side(terms: Terms, body: Term, outer: str, inner: str, size: int) -> bool:
+def _factors(terms: Terms, body: Term, names: Sequence[str]) -> list[dict[str, int]]:
+    """The factors of the summands of each integer in a term that has one of some variables."""
+    found = ({m[0]: c for m, c in x.terms if len(m) == 1} for x in polynomials(terms, body))
+    return [parts for parts in found if not parts.keys().isdisjoint(names)]
+
+
+def _side_by_side(
+    terms: Terms, held: Sequence[Mapping[str, int]], outer: str, inner: str, size: int
+) -> bool:
     """True if some integer of a term has ``outer * size + inner`` in it, or a quotient of that.
 
     Its quotient by a number that divides the size is ``outer * (size / by) + inner div by``.
     """
-    for value in polynomials(terms, body):
-        parts = {m[0]: factor for m, factor in value.terms if len(m) == 1}
+    for parts in held:
         if outer not in parts:
             continue
         if parts.get(inner, 0) * size == parts[outer]:
