@@ -12,8 +12,16 @@ from graphgen.passes.proof.block_places import written_in_block
 from graphgen.passes.proof.elements import Elements, Index, element_rule, is_truth
 from graphgen.passes.proof.floats import PLAIN, ProofLevel
 from graphgen.passes.proof.integers import at_most_zero, both, choose, is_zero, larger, smaller
-from graphgen.passes.proof.rebuild import node_rule, renamed, replaced, where
-from graphgen.passes.proof.sums import in_place_of, only_value, size_name, summed, variable_name
+from graphgen.passes.proof.rebuild import by_each_other, node_rule, renamed, replaced, where
+from graphgen.passes.proof.sums import (
+    in_place_of,
+    only_block,
+    only_value,
+    replaced_truth,
+    size_name,
+    summed,
+    variable_name,
+)
 from graphgen.passes.proof.terms import Node, Term, Terms, atom_node, free_depth
 
 
@@ -87,22 +95,8 @@ def written(
     in_block = written_in_block(terms, ranges, here, new)
     if in_block is not None:
         return in_block
-    changed = True
-    while changed and isinstance(here, Node):
-        changed = False
-        for name, size in ranges:
-            found = only_value(terms, here, name)
-            if found is None:
-                continue
-            value, here = found
-            inside = both(
-                terms, at_most_zero(terms, value * -1), at_most_zero(terms, value + size * -1 + 1)
-            )
-            here = both(terms, inside, here)
-            new = replaced(terms, new, {name: value})
-            ranges = [pair for pair in ranges if pair[0] != name]
-            changed = True
-            break
+    here = by_each_other(terms, here) if terms.distinct else here
+    ranges, here, new = _fewer(terms, ranges, here, new)
     if here is False:
         return old
     new = where(terms, new, here)
@@ -118,6 +112,38 @@ def written(
     here, new = _condition(renamed(terms, here, changed)), renamed(terms, new, changed)
     sizes = [size for _, size in ranges]
     return terms.node("write", len(sizes), *variables, *sizes, here, new, old)
+
+
+def _fewer(
+    terms: Terms, ranges: list[tuple[str, Dim]], here: bool | Node, new: Term
+) -> tuple[list[tuple[str, Dim]], bool | Node, Term]:
+    """A write without variables of which a condition leaves one value, or of one block of them."""
+    changed = True
+    while changed and isinstance(here, Node):
+        changed = False
+        for place, (name, size) in enumerate(ranges):
+            found = only_value(terms, here, name)
+            block = None if found is not None else only_block(terms, here, name)
+            left: list[tuple[str, Dim]] = []
+            if found is not None:
+                value, here = found
+            elif block is not None and isinstance(size, int) and size % block[1] == 0:
+                number, by = block
+                left = [(f"{name}_of_{by}", by)] if by > 1 else []
+                value = number * by + terms.variable(f"{name}_of_{by}", by)
+                here = replaced_truth(terms, here, {name: value})
+            else:
+                continue
+            inside = both(
+                terms, at_most_zero(terms, value * -1), at_most_zero(terms, value + size * -1 + 1)
+            )
+            here = both(terms, inside, here)
+            new = replaced(terms, new, {name: value})
+            # The order of the others stays: the last one counts.
+            ranges = [*ranges[:place], *left, *ranges[place + 1 :]]
+            changed = True
+            break
+    return ranges, here, new
 
 
 def _condition(term: Term) -> bool | Node:

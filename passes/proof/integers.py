@@ -8,7 +8,7 @@ from functools import reduce
 from graphgen.ir import Dim, DType
 from graphgen.ir.dims import Poly, symbol, symbols
 from graphgen.ir.dtype import Kind
-from graphgen.passes.proof.terms import Node, Term, Terms
+from graphgen.passes.proof.terms import ABSENT, Node, Term, Terms
 
 
 def range_of(dtype: DType) -> tuple[int, int]:
@@ -228,12 +228,40 @@ def is_zero(terms: Terms, value: Dim) -> bool | Node:
     chosen = _of_choice(terms, value, is_zero)
     if chosen is not None:
         return chosen
+    entries = _of_entries(terms, value) if terms.distinct else None
+    if entries is not None:
+        return entries
     for by, multiple, rest in _by_digits(value):
         # Of the multiples of a number only 0 is in the range of the rest.
         if terms.within(rest, 1 - by, by - 1):
             return both(terms, is_zero(terms, multiple), is_zero(terms, rest))
     first = value.terms[0][1] if isinstance(value, Poly) else 1
     return terms.node("eq0", value if first > 0 else value * -1)
+
+
+def _of_entries(terms: Terms, value: Dim) -> bool | Node | None:
+    """Equality of two elements of a table without equal ones: that of their places.
+
+    ``None`` for an integer that is not the difference of such elements.
+    """
+    if not isinstance(value, Poly) or len(value.terms) != 2:
+        return None
+    nodes = [terms.atoms.get(m[0]) for m, _ in value.terms if len(m) == 1]
+    found = sorted((x for x in nodes if x is not None), key=lambda x: x.kind, reverse=True)
+    if sorted(factor for _, factor in value.terms) != [-1, 1] or len(found) != 2:
+        return None
+    one, other = found
+    if one.kind != "at" or one.args[0] not in terms.distinct or other.args[:2] != one.args[:2]:
+        return None
+    terms.rules.add("elements of a table are distinct")
+    if other.kind == ABSENT:
+        return False
+    if other.kind != "at":
+        return None
+    out: bool | Node = True
+    for i, j in zip(one.args[2:], other.args[2:], strict=True):
+        out = both(terms, out, is_zero(terms, _integer(i) + _integer(j) * -1))
+    return out
 
 
 def _by_digits(value: Dim) -> Iterator[tuple[int, Dim, Dim]]:
@@ -310,6 +338,11 @@ def both(terms: Terms, a: bool | Node, b: bool | Node) -> bool | Node:
     facts = {part for part in parts if part.kind not in ("not", "if")}
     if any(negated(terms, fact) in facts for fact in facts):
         return False
+    joined = _joined_digits(terms, facts)
+    if joined is not None:
+        left, made = joined
+        rest = sorted(parts - left, key=terms.order)
+        return reduce(lambda x, y: both(terms, x, y), rest, made)
     implied = [fact for fact in facts if fact.kind == "le0" and _implied(terms, fact, facts)]
     parts.difference_update(implied)
     facts.difference_update(implied)
@@ -320,6 +353,37 @@ def both(terms: Terms, a: bool | Node, b: bool | Node) -> bool | Node:
             return reduce(lambda x, y: both(terms, x, y), others, known)
     ordered = sorted(parts, key=terms.order)
     return ordered[0] if len(ordered) == 1 else terms.node("and", *ordered)
+
+
+def _joined_digits(terms: Terms, facts: Set[Node]) -> tuple[Set[Node], bool | Node] | None:
+    """Two facts, and the one that says the same of a quotient and its rest.
+
+    ``x div n = c`` and ``x - n * (x div n) = r`` are ``x = n * c + r``, for 0 <= r < n.
+    """
+    zeros = [(fact, _integer(fact.args[0])) for fact in facts if fact.kind == "eq0"]
+    if len(zeros) < 2:
+        return None
+    for fact, value in sorted(zeros, key=lambda x: terms.order(x[0])):
+        for name, sign, node in _quotients(terms, value):
+            dividend, by = _integer(node.args[0]), node.args[1]
+            assert isinstance(by, int)
+            quotient = (value + symbol(name) * -sign) * -sign
+            for other, whole in zeros:
+                if other is fact or name not in symbols([whole]):
+                    continue
+                for rest in (dividend + symbol(name) * -by + whole * way for way in (-1, 1)):
+                    if name not in symbols([quotient]) and terms.within(rest, 0, by - 1):
+                        made = is_zero(terms, dividend + quotient * -by + rest * -1)
+                        return {fact, other}, made
+    return None
+
+
+def _quotients(terms: Terms, value: Dim) -> Iterator[tuple[str, int, Node]]:
+    """The quotients that are summands of an integer with a sign alone."""
+    for monomial, coefficient in value.terms if isinstance(value, Poly) else ():
+        node = terms.atoms.get(monomial[0]) if len(monomial) == 1 else None
+        if node is not None and node.kind == "div" and abs(coefficient) == 1:
+            yield monomial[0], coefficient, node
 
 
 def _implied(terms: Terms, fact: Node, facts: Set[Node]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf, prod
 
 from graphgen.ir import RANK, Dim, Function, Module, Op, Role, TensorType, Value
 from graphgen.ir.clone import bind_function, clone_function
@@ -212,6 +213,15 @@ def logical_value(side: ProgramSide, name: str, value: Value) -> tuple[TensorTyp
     ranks.sources[parts] = value
     whole = function.outputs[0][1]
     return whole.type, whole
+
+
+def places_of(row: Entry) -> tuple[Dim, Dim] | None:
+    """The range of the elements of a table of places, if there is one for each element."""
+    table, domain = row.logical, row.domain
+    if domain is None or not table.dtype.is_integer or not isinstance(domain.high, int):
+        return None
+    count = prod([size if isinstance(size, int) else inf for size in table.shape])
+    return (0, domain.high) if 0 < count <= domain.high + 1 else None
 
 
 def padding_ops(function: Function) -> list[Op]:

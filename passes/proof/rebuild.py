@@ -23,7 +23,7 @@ from graphgen.passes.proof.integers import (
     negated,
     smaller,
 )
-from graphgen.passes.proof.terms import BINDING, Node, Term, Terms, bound_names
+from graphgen.passes.proof.terms import BINDING, Node, Term, Terms, bound_names, nodes_of
 
 # Powers of two up to this one have an inverse in every float type of 32 bits.
 _EXPONENT = 120
@@ -35,6 +35,8 @@ FLAT = ("add", "multiply")
 # The attributes of a minimum or maximum of which the order of operands does not count: in real
 # arithmetic both zeros are one.
 ANY_ORDER = "any order"
+# Integers that a condition may decide.
+_DECIDED = ("if", "max", "min")
 
 
 def node_rule(kind: str) -> Callable[[NodeRule], NodeRule]:
@@ -84,6 +86,23 @@ def where(terms: Terms, term: Term, condition: bool | Node) -> Term:
     found = terms.conditional[key]
     assert isinstance(found, bool | int | Poly | Node)
     return found
+
+
+def by_each_other(terms: Terms, condition: bool | Node) -> bool | Node:
+    """A conjunction with each equation as it is where the other parts hold."""
+    if isinstance(condition, bool) or condition.kind != "and":
+        return condition
+    parts = conjuncts(condition)
+    for part in parts:
+        if part.kind != "eq0" or not any(
+            node.kind in _DECIDED for node in nodes_of(terms, *part.args)
+        ):
+            continue
+        others = reduce(lambda x, y: both(terms, x, y), [x for x in parts if x is not part], True)
+        found = _truth(where(terms, part, others))
+        if found is not part:
+            return by_each_other(terms, both(terms, others, found))
+    return condition
 
 
 @dataclass(slots=True)

@@ -24,6 +24,7 @@ from graphgen.ops.traits import Trait
 from graphgen.passes.proof.choices import equal_in_cases
 from graphgen.passes.proof.cones import Cone, SharedValue
 from graphgen.passes.proof.congruence import congruent_values
+from graphgen.passes.proof.distinct_tables import in_images
 from graphgen.passes.proof.elements import Elements, Index, bodies_of, place_of
 from graphgen.passes.proof.equal_terms import equal_terms
 from graphgen.passes.proof.floats import ProofLevel
@@ -37,6 +38,7 @@ from graphgen.passes.proof.interface_relation import (
     mentions_rows,
     packing,
     padding_ops,
+    places_of,
     side_of,
     unpacking,
 )
@@ -270,9 +272,9 @@ class _Program:
         return with_all_values(self.target, found, outputs, arguments)
 
     def _assumptions(self) -> tuple[str, ...]:
-        if not self.promise.rows:
-            return ()
-        return ("row b of a call is row b of the caches, or idle",)
+        tables = [f"{name} has no element twice, and none below 0" for name in self._tables()]
+        rows = ["row b of a call is row b of the caches, or idle"] if self.promise.rows else []
+        return (*rows, *tables)
 
     # ---- both programs ---------------------------------------------------------------------------
 
@@ -284,7 +286,8 @@ class _Program:
         return Promise(rows) if whole and isinstance(rows, int) else Promise()
 
     def _attempt(self, narrow: frozenset[DType] = frozenset()) -> list[Claim]:
-        self.terms = Terms(quotients=_has_tiles(self.target) or bool(narrow), narrow=narrow)
+        tiles = _has_tiles(self.target) or bool(narrow)
+        self.terms = Terms(quotients=tiles, narrow=narrow, distinct=frozenset(self._tables()))
         self.cuts, self.of_rows, self.shared = [], {}, ({}, {})
         ranges = self._ranges()
         given = ranges, self.promise
@@ -321,7 +324,13 @@ class _Program:
             low, high = domain.low, domain.high
             if isinstance(low, int | Poly) and isinstance(high, int | Poly):
                 out[row.name] = (low, high)
-        return out
+        return out | self._tables()
+
+    def _tables(self) -> dict[str, tuple[Dim, Dim]]:
+        """The tables of places of states that have no place twice, with the range of places."""
+        rows = (*self.before.entries(Role.LAYOUT), *self.after.entries(Role.LAYOUT))
+        found = {row.name: places_of(row.bind(self.target.dims)) for row in rows}
+        return {name: places for name, places in found.items() if places is not None}
 
     # ---- values that both have -------------------------------------------------------------------
 
@@ -653,10 +662,12 @@ class _Program:
         index = self._index(result)
         found, given = elements.at(result, index), elements.at(whole, index)
         held = [value for _, value in unpack.outputs[1:]]
-        if held and held[0].type.rank != len(index):
-            return False
         if held:
-            condition = elements.at(held[0], index)
+            # Of dimensions that it lacks all elements are held.
+            axes = held[0].type.rank
+            if held[0].shape != result.shape[:axes]:
+                return False
+            condition = elements.at(held[0], index[:axes])
             assert isinstance(condition, bool | Node)
             found = where(self.terms, found, condition)
         return result.type is whole.type and self._same(found, given)
@@ -687,6 +698,10 @@ class _Program:
         a = ours.at(whole, index) if expected is None else theirs.at(expected, index)
         b = theirs.at(value, index)
         a, b = where(self.terms, a, kept), where(self.terms, b, kept)
+        if self.terms.distinct and not self._same(a, b):
+            a, b = in_images(self.terms, a, b, self._same)
+            kept = kept_where(self.terms, a) if name in self.arbitrary else True
+            a, b = where(self.terms, a, kept), where(self.terms, b, kept)
         if self._by_row(name) and index:
             return self._active(a, b, index[0])
         return a, b

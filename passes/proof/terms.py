@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from graphgen.ir import Dim, DType
 from graphgen.ir.dims import Poly, bind, symbol, symbols
 
+# Kind of an integer that is missing from a table of distinct integers.
+ABSENT = "absent"
 # Sizes of a program are assumed to be in this range, so that products of two fit into s64.
 LARGEST_SIZE = 1 << 20
 # Kinds of nodes that bind variables.
@@ -34,6 +36,7 @@ class Node:
             ``and``, ``not``, ``div`` (rounding down, by a positive number), ``const``, ``fn`` (an
             elementwise op), ``op`` (any other op on ``whole`` values), ``sum`` (over variables),
             ``total`` (a sum of integers), ``place`` (of a token in a block, as ``block_places``),
+            ``absent`` (an integer that a table does not hold),
             ``truth`` (a node of one of these kinds that is true or false).
         args: integers, nodes, and static data; of ``fn``, ``op`` and ``sum`` first the name of the
             op, what it rounds to (``None`` for an op that does not round), and its attributes.
@@ -81,6 +84,7 @@ class Terms:
         narrow: types of which real arithmetic leaves out the range, too: see ``narrow_numbers``.
         assumed: what is assumed of numbers in these, in words.
         nonzero: names of tables of numbers that are not zero.
+        distinct: names of tables of integers of which no two elements are equal.
     """
 
     bounds: dict[str, Bounds] = field(default_factory=dict[str, Bounds])
@@ -102,6 +106,7 @@ class Terms:
     narrow: frozenset[DType] = frozenset()
     assumed: set[str] = field(default_factory=set[str])
     nonzero: set[str] = field(default_factory=set[str])
+    distinct: frozenset[str] = frozenset()
     _nodes: dict[tuple[object, ...], Node] = field(default_factory=dict[tuple[object, ...], Node])
     _names: dict[Node, str] = field(default_factory=dict[Node, str])
     _numbers: dict[Node, int] = field(default_factory=dict[Node, int])

@@ -63,10 +63,7 @@ NARROW: Mapping[str, Mapping[str, str]] = {
 }
 # Values with which something is not proved yet, and why.
 OPEN: Mapping[str, Mapping[str, str]] = {
-    "caches": {
-        "rolled": "the cache forgets what the model's holds",
-        "paged": "rows have blocks of their own, which nothing says",
-    },
+    "caches": {"rolled": "the cache forgets what the model's holds"},
     "sampling": dict.fromkeys(
         ("logits and best", "best", "drawn"), "the choice of a token over ranks has no rule"
     ),

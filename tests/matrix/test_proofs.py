@@ -73,18 +73,18 @@ def test_a_report_is_good_only_where_what_is_not_open_is_proved() -> None:
     assert not Report(cells, []).good
     for more in ({"unknown": 1}, {"refuted": 1}, {"error": "GG0302"}):
         assert not Report(cells, [{**row, **more}]).good
-    paged = {**BASE, "caches": "paged"}
+    rolled = {**BASE, "caches": "rolled"}
     lost = {
         **row,
-        "cell": label(paged),
+        "cell": label(rolled),
         "narrow": 1,
         "unknown": 4,
         "reasons": {"why": 4},
         "places": {"why": "@"},
     }
-    report = Report({label(paged): paged}, [lost])
+    report = Report({label(rolled): rolled}, [lost])
     assert report.good
     assert report.share == 0.5
     lines = list(report.lines())
-    assert any(line.startswith("caches paged") for line in lines)
+    assert any(line.startswith("caches rolled") for line in lines)
     assert lines[-1] == "1 of 1 cells, 50.0% proved, 37.5% without narrow numbers"

@@ -7,6 +7,7 @@ of the variables that are in them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import reduce
 from itertools import product
 from math import isclose, prod
 from random import Random
@@ -381,6 +382,13 @@ def _where(d: Drawn) -> str:
     return ""
 
 
+def _by_each_other(d: Drawn) -> str:
+    parts = [d.truth() for _ in range(3)]
+    which = reduce(lambda x, y: integers.both(d.terms, x, y), parts)
+    made = rebuild.by_each_other(d.terms, which)
+    return d.differ(made, lambda at: d.of(which, at), which)
+
+
 def _function(make: Callable[..., Term]) -> Check:
     def check(d: Drawn) -> str:
         name = d.random.choice(("add", "multiply"))
@@ -505,6 +513,7 @@ NORMAL_FORMS: dict[str, Check] = {
     "rebuild.replaced": _replaced,
     "rebuild.renamed": _renamed,
     "rebuild.where": _where,
+    "rebuild.by_each_other": _by_each_other,
     "rebuild.function_term": _function(rebuild.function_term),
     "rebuild.flat_function": _function(rebuild.flat_function),
 }

@@ -13,6 +13,7 @@ from graphgen.ir.dims import Poly
 from graphgen.passes.proof import (
     block_places,
     choices,
+    distinct_tables,
     equal_terms,
     integers,
     narrow_numbers,
@@ -44,8 +45,8 @@ PARTS = {
     *("narrow_numbers.factors_of", "narrow_numbers.inverted", "narrow_numbers.is_measured"),
     *("sums.linear", "sums.sum_names"),
 }
-# Functions whose checks are in test_equal_terms, in those of sums, in test_block_places and in
-# test_narrow_numbers.
+# Functions whose checks are in test_equal_terms, in those of sums, in test_block_places, in
+# test_narrow_numbers and in test_distinct_tables.
 COMPARED = {
     *("split_sums.in_parts", "equal_terms.equal_terms", "sums.merged", "sums.only_block"),
     *("block_places.place_atom", "block_places.place_of", "block_places.end_of"),
@@ -53,7 +54,7 @@ COMPARED = {
     *("choices.cases_of", "choices.equal_in_cases", "choices.within_choice"),
     *("narrow_numbers.as_number", "narrow_numbers.bound_of", "narrow_numbers.covers"),
     *("narrow_numbers.is_nonzero", "narrow_numbers.is_within", "narrow_numbers.kept_in"),
-    *("narrow_numbers.simplified", "narrow_numbers.unrounded"),
+    *("narrow_numbers.simplified", "narrow_numbers.unrounded", "distinct_tables.in_images"),
 }
 
 
@@ -87,7 +88,7 @@ def test_a_normal_form_keeps_the_value_of_terms(name: str) -> None:
     "module",
     [
         *(block_places, integers, rebuild, sums, split_sums, products, equal_terms),
-        *(whole_numbers, narrow_numbers, choices),
+        *(whole_numbers, narrow_numbers, choices, distinct_tables),
     ],
     ids=lambda m: m.__name__[-8:],
 )
