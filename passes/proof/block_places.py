@@ -13,15 +13,19 @@ before its block as come before its expert.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from graphgen.ir import Dim
 from graphgen.ir.dims import Poly, symbol, symbols
-from graphgen.passes.proof.integers import conjuncts, div
-from graphgen.passes.proof.rebuild import node_rule, replaced
-from graphgen.passes.proof.sums import Range, linear, ranges_of
-from graphgen.passes.proof.terms import PLACE, TOTAL, Node, Term, Terms
+from graphgen.passes.proof.integers import both, conjuncts, div, is_zero
+from graphgen.passes.proof.rebuild import node_rule, renamed, replaced
+from graphgen.passes.proof.sums import Range, linear, only_value, ranges_of
+from graphgen.passes.proof.terms import PLACE, TOTAL, Node, Term, Terms, nodes_of
+
+# Names of the variables of two conditions that are compared.
+_TOKEN, _OF_TOKEN = "token_of_both", "choice_of_both"
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +228,48 @@ def _witness(terms: Terms, chooses: Term, expert: Dim) -> Dim | None:
     return None
 
 
-def _candidates(terms: Terms, value: Dim, size: Dim) -> list[Dim]:
+def some_value(terms: Terms, which: bool | Node, over: Range) -> Dim | None:
+    """A value of a variable for which a condition holds; ``None`` if none is found."""
+    name, size = over
+    if isinstance(which, bool) or not isinstance(size, int):
+        return None
+    for value in (*_candidates(terms, which, size), *_alike(terms, which, name, size)):
+        if name not in terms.symbols_of(value) and _holds(terms, which, {name: value}):
+            return value
+    return None
+
+
+def _alike(terms: Terms, which: Node, name: str, size: int) -> Iterator[Dim]:
+    """Values of a variable at which an element in a condition is another element there."""
+    read = [node for node in nodes_of(terms, which) if node.kind == "at"]
+    for one, other in product(read, repeat=2):
+        moves = [name in terms.symbols_of(node) for node in (one, other)]
+        if one.args[:2] != other.args[:2] or moves != [True, False]:
+            continue
+        places: bool | Node = True
+        for i, j in zip(one.args[2:], other.args[2:], strict=True):
+            places = both(terms, places, is_zero(terms, _dim(i) + _dim(j) * -1))
+        found = only_value(terms, places, name) if isinstance(places, Node) else None
+        if found is not None and terms.within(found[0], 0, size - 1):
+            yield found[0]
+
+
+def _holds(terms: Terms, which: Node, values: dict[str, Dim]) -> bool:
+    """True if a condition is known to hold for these values, also if for some of a variable."""
+    found = replaced(terms, which, values)
+    if isinstance(found, bool):
+        return found
+    assert isinstance(found, Node)
+    for part in conjuncts(found):
+        over = _any(part)
+        if over is None or not isinstance(over[1], Node):
+            return False
+        if some_value(terms, over[1], over[0]) is None:
+            return False
+    return True
+
+
+def _candidates(terms: Terms, value: Term, size: Dim) -> list[Dim]:
     """Variables of a term that are in a range, and quotients' rests by its size."""
     found: list[Dim] = [0]
     for name in sorted(terms.symbols_of(value)):
@@ -296,6 +341,129 @@ def written_in_block(
         return None
     terms.rules.add("token at a place")
     return replaced(terms, new, {name: at})
+
+
+@dataclass(frozen=True, slots=True)
+class _Earlier:
+    """The number of tokens before one that choose an expert.
+
+    Attributes:
+        tokens: of all.
+        token: before which they are.
+        over: the variable that they are.
+        chooses: the condition on it that a token chooses the expert.
+    """
+
+    tokens: int
+    token: Dim
+    over: str
+    chooses: Node
+
+
+def _earlier(terms: Terms, atom: str) -> _Earlier | None:
+    """The count of earlier tokens that an atom is; ``None`` for other atoms."""
+    node = terms.atoms.get(atom)
+    over = _single(node) if node is not None and node.kind == TOTAL else None
+    found = None if over is None else _choice(terms, over[1])
+    if over is None or found is None or found[1] != 1:
+        return None
+    (name, tokens), (which, _) = over[0], found
+    for fact in conjuncts(which):
+        end = end_of(terms, fact, name)
+        rest = [other for other in conjuncts(which) if other is not fact]
+        if end is not None and len(rest) == 1 and isinstance(tokens, int):
+            return _Earlier(tokens, end, name, rest[0])
+    return None
+
+
+def written_in_buffer(
+    terms: Terms, ranges: Sequence[Range], here: bool | Node, new: Term
+) -> tuple[bool | Node, Term] | None:
+    """The token that is written where as many earlier ones choose its expert as choose another's.
+
+    Of the tokens that choose an expert, each has another number of such tokens before it.
+
+    Args:
+        terms: of the proof.
+        ranges: the variable of the update.
+        here: a condition: that both experts are one, and both counts.
+        new: the update, the token of the variable.
+
+    Returns:
+        A condition, and the update that is written where it holds.
+    """
+    if len(ranges) != 1 or not isinstance(here, Node) or here.kind != "and":
+        return None
+    ((name, size),) = ranges
+    for fact in conjuncts(here):
+        value = fact.args[0]
+        parts = {m[0]: c for m, c in value.terms if len(m) == 1} if isinstance(value, Poly) else {}
+        if fact.kind != "eq0" or sorted(parts.values()) != [-1, 1] or len(parts) != 2:
+            continue
+        moving, fixed = sorted(parts, key=lambda x: name not in terms.symbols_of(symbol(x)))
+        if name in terms.symbols_of(symbol(fixed)):
+            continue
+        one, other = _earlier(terms, moving), _earlier(terms, fixed)
+        if one is None or other is None or one.token != new or not isinstance(size, int):
+            continue
+        if one.tokens != other.tokens or not _same_expert(terms, here, one, other):
+            continue
+        if any(_lacks(terms, x, within) for x in (one, other) for within in (x.tokens - 1,)):
+            continue
+        found = _update_of(terms, (name, size), here, other)
+        if found is not None:
+            terms.rules.add("token in a buffer")
+            place, left = found
+            return left, replaced(terms, new, {name: place})
+    return None
+
+
+def _lacks(terms: Terms, earlier: _Earlier, last: int) -> bool:
+    """True if the token itself is not known to choose the expert."""
+    within = terms.within(earlier.token, 0, last)
+    return not within or not _holds(terms, earlier.chooses, {earlier.over: earlier.token})
+
+
+def _same_expert(terms: Terms, here: Node, one: _Earlier, other: _Earlier) -> bool:
+    """True if a condition says that two experts are one, by what the tokens' choices are."""
+    sides: list[tuple[Dim, object]] = []
+    for x in (one, other):
+        over = _any(x.chooses)
+        names, inner = {x.over: _TOKEN}, x.chooses
+        if over is not None and isinstance(over[1], Node):
+            inner = over[1]
+            names[over[0][0]] = _OF_TOKEN
+        if inner.kind != "eq0":
+            return False
+        made = renamed(terms, _dim(inner.args[0]), names)
+        sides.append((_dim(made), None if over is None else over[0][1]))
+    (a, count), (b, others) = sides
+    for gap in (a + b * -1, a + b):
+        if count == others and not {_TOKEN, _OF_TOKEN} & terms.symbols_of(gap):
+            known = is_zero(terms, gap)
+            if known is True or (isinstance(known, Node) and known in conjuncts(here)):
+                return True
+    return False
+
+
+def _update_of(
+    terms: Terms, over: tuple[str, int], here: Node, other: _Earlier
+) -> tuple[Dim, bool | Node] | None:
+    """The update of a token at which a condition holds, and what is left of it."""
+    name, size = over
+    chosen = size // other.tokens
+    if size % other.tokens:
+        return None
+    for choice in _candidates(terms, other.chooses, chosen):
+        found = other.token * chosen + choice
+        if name in terms.symbols_of(found) or not terms.within(found, 0, size - 1):
+            continue
+        left = replaced(terms, here, {name: found})
+        assert isinstance(left, bool | Node)
+        # Equations say that it is another choice of the token.
+        if left is True or (left and all(part.kind == "le0" for part in conjuncts(left))):
+            return found, left
+    return None
 
 
 def _atom(terms: Terms, value: Term) -> Node | None:

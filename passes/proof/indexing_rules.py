@@ -8,7 +8,7 @@ from math import inf
 from graphgen.ir import Dim, DType, Op
 from graphgen.ir.dims import Poly
 from graphgen.ir.dtype import s32
-from graphgen.passes.proof.block_places import written_in_block
+from graphgen.passes.proof.block_places import written_in_block, written_in_buffer
 from graphgen.passes.proof.elements import Elements, Index, element_rule, is_truth
 from graphgen.passes.proof.floats import PLAIN, ProofLevel
 from graphgen.passes.proof.integers import at_most_zero, both, choose, is_zero, larger, smaller
@@ -46,11 +46,27 @@ def _gather(e: Elements, op: Op, index: Index) -> Term | None:
     found: list[Dim] = [
         0 if axis in collapsed else next(window) for axis in range(operand.type.rank)
     ]
-    for place, axis in enumerate(op.attrs.integers("start_index_map")):
-        start = _vector(e, op, batch, place)
-        room = operand.shape[axis] + sizes[axis] * -1
-        found[axis] = found[axis] + smaller(e.terms, larger(e.terms, start, 0), room)
-    return e.at(operand, tuple(found))
+    starts = [
+        (axis, _vector(e, op, batch, place))
+        for place, axis in enumerate(op.attrs.integers("start_index_map"))
+    ]
+
+    def element(starts: list[tuple[int, Dim]]) -> Term:
+        at = list(found)
+        for axis, start in starts:
+            room = operand.shape[axis] + sizes[axis] * -1
+            at[axis] = at[axis] + smaller(e.terms, larger(e.terms, start, 0), room)
+        return e.at(operand, tuple(at))
+
+    choice = atom_node(e.terms, starts[0][1]) if len(starts) == 1 else None
+    if isinstance(choice, Node) and choice.kind == "if" and isinstance(choice.args[2], int):
+        # A number in the place of an index marks what is missing.
+        which, (axis, _) = choice.args[0], starts[0]
+        assert isinstance(which, Node)
+        index_there = where(e.terms, _term(choice.args[1]), which)
+        there, missing = element([(axis, _dim(index_there))]), element([(axis, choice.args[2])])
+        return choose(e.terms, which, where(e.terms, there, which), missing)
+    return element(starts)
 
 
 @element_rule("scatter", deep=True)
@@ -95,7 +111,19 @@ def written(
     in_block = written_in_block(terms, ranges, here, new)
     if in_block is not None:
         return in_block
-    here = by_each_other(terms, here) if terms.distinct else here
+    here = by_each_other(terms, here)
+    in_buffer = written_in_buffer(terms, ranges, here, new)
+    if in_buffer is not None:
+        known, found = in_buffer
+        rest = old if known is True else _written(terms, ranges, here, new, old)
+        return choose(terms, known, found, rest)
+    return _written(terms, ranges, here, new, old)
+
+
+def _written(
+    terms: Terms, ranges: list[tuple[str, Dim]], here: bool | Node, new: Term, old: Term
+) -> Term:
+    """The same, by the values of variables that a condition leaves."""
     ranges, here, new = _fewer(terms, ranges, here, new)
     if here is False:
         return old

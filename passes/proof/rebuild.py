@@ -204,13 +204,15 @@ class _Rebuilder:
                 return self._choice(node)
             if node.kind in ("min", "max"):
                 return self._extreme(node)
+        given = node
         if node.kind in BINDING:
             node = self._apart(node)
         args = tuple([self.term(x) if isinstance(x, Node | Poly) else x for x in node.args])
         if all(
             x is y or (x == y and type(x) is type(y)) for x, y in zip(args, node.args, strict=True)
         ):
-            return self._judged(node)
+            # Nothing is put into it, so that its variables may keep their names.
+            return self._judged(given)
         made = self._again(node.kind, args)
         if isinstance(made, Node) and node in self.terms.makers:
             self.terms.makers.setdefault(made, self.terms.makers[node])

@@ -18,7 +18,7 @@ from graphgen.ir import Dim, DType
 from graphgen.ir.dims import Poly, symbol
 from graphgen.ir.dtype import float_digits, highest
 from graphgen.ir.small_float import FORMATS
-from graphgen.passes.proof.block_places import end_of, owner_of
+from graphgen.passes.proof.block_places import end_of, owner_of, some_value
 from graphgen.passes.proof.floats import Range as Span
 from graphgen.passes.proof.integers import at_most_zero, both, choose, conjuncts, range_of
 from graphgen.passes.proof.rebuild import node_rule, renamed, replaced, where
@@ -147,7 +147,24 @@ def _named(terms: Terms, ranges: Sequence[Range], body: Dim) -> Dim:
     count = prod(size for size in sizes if isinstance(size, int))
     whole = all(isinstance(size, int) for size in sizes)
     low, high = [x * count if whole and isinstance(x, int) else None for x in ends]
+    if len(ranges) == 1:
+        low, high = _count_ends(terms, ranges[0], body, (low, high))
     return terms.atom(node, low, high)
+
+
+def _count_ends(
+    terms: Terms, over: Range, body: Dim, ends: tuple[int | None, int | None]
+) -> tuple[int | None, int | None]:
+    """The bounds of a count: at least 1 of what some value is, at most those below an end."""
+    low, high = ends
+    found = below(terms, body, over[0])
+    end = None if found is None else terms.highest(found[0])
+    if isinstance(end, int) and isinstance(high, int):
+        high = min(high, max(end, 0))
+    node = _atom(terms, body)
+    if low == 0 and node is not None and node.kind == "if" and node.args[1:] == (1, 0):
+        low = int(some_value(terms, _truth(node.args[0]), over) is not None)
+    return low, high
 
 
 # ---- whole numbers in floats ---------------------------------------------------------------------

@@ -46,11 +46,12 @@ PARTS = {
     *("sums.linear", "sums.sum_names"),
 }
 # Functions whose checks are in test_equal_terms, in those of sums, in test_block_places, in
-# test_narrow_numbers and in test_distinct_tables.
+# test_expert_buffers, in test_narrow_numbers and in test_distinct_tables.
 COMPARED = {
     *("split_sums.in_parts", "equal_terms.equal_terms", "sums.merged", "sums.only_block"),
     *("block_places.place_atom", "block_places.place_of", "block_places.end_of"),
     *("block_places.owner_of", "block_places.written_in_block"),
+    *("block_places.written_in_buffer", "block_places.some_value"),
     *("choices.cases_of", "choices.equal_in_cases", "choices.within_choice"),
     *("narrow_numbers.as_number", "narrow_numbers.bound_of", "narrow_numbers.covers"),
     *("narrow_numbers.is_nonzero", "narrow_numbers.is_within", "narrow_numbers.kept_in"),
