@@ -61,7 +61,7 @@ from graphgen.passes.proof.value_verdicts import (
 # Names of variables that stand for values of both programs.
 SHARED = "value "
 # Terms that are made for one pair of values, and for one output, at most.
-_MATCH_STEPS = 4_000
+_MATCH_STEPS = 12_000
 _CLAIM_STEPS = 20_000
 # More of them where sums are compared by their parts.
 _PART_STEPS = 20_000

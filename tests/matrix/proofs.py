@@ -67,7 +67,7 @@ OPEN: Mapping[str, Mapping[str, str]] = {
     "sampling": dict.fromkeys(
         ("logits and best", "best", "drawn"), "the choice of a token over ranks has no rule"
     ),
-    "groups of experts": dict.fromkeys("234", "blocks of the experts of a group have no rule"),
+    "groups of experts": dict.fromkeys("23", "blocks of the experts of a group have no rule"),
     "ranks of a prompt": dict.fromkeys(
         ("2, in a ring", "2, in a balanced ring"), "parts of a softmax are joined with other maxima"
     ),

@@ -9,7 +9,17 @@ from graphgen.passes.proof.refinement import prove_refinement
 from tests.matrix.axes import AXES, Cell, label
 from tests.matrix.cells import cell_run, compiled
 from tests.matrix.holes import hole_of
-from tests.matrix.proofs import BASE, NARROW, OPEN, Report, alone, cells_alone, is_open, proved
+from tests.matrix.proofs import (
+    BASE,
+    NARROW,
+    OPEN,
+    Report,
+    alone,
+    cells_alone,
+    is_open,
+    nearest,
+    proved,
+)
 
 # Each value alone, but for families, which benchmarks.proofs has.
 PROVED = [c for c in cells_alone() if c["family"] == BASE["family"] and not is_open(c)]
@@ -21,6 +31,23 @@ def test_a_value_alone_is_proved(cell: Cell) -> None:
     row = proved(cell, refute=False)
     assert (row["unknown"], row["refuted"], row["error"]) == (0, 0, "")
     assert sum(int(str(row[name])) for name in ("proved", "real", "narrow")) > 0
+
+
+# Pairs of values that need rules beyond those of each alone, or more steps.
+PAIRS: tuple[Cell, ...] = (
+    {"caches": "paged", "numbers of caches": "f8e4m3 a tensor"},
+    {"experts": "capacity", "ranks": "4"},
+    {"ranks": "3", "activations": "static"},
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pair", PAIRS, ids=str)
+def test_values_together_are_proved(pair: Cell) -> None:
+    cell = nearest(pair)
+    assert cell is not None
+    row = proved(cell, refute=False)
+    assert (row["unknown"], row["refuted"], row["error"]) == (0, 0, "")
 
 
 def test_every_value_has_a_cell_that_is_in_no_hole() -> None:
