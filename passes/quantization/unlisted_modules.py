@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Final, cast
 
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Role, Value
@@ -47,7 +47,7 @@ def unlisted_modules(
         GraphgenError: GG0502 for a pattern that is not read.
     """
     stated = config.get("quantization_config", config.get("compression_config"))
-    settings: Mapping[str, object] = stated if isinstance(stated, dict) else {}
+    settings = cast("dict[str, object]", stated if isinstance(stated, dict) else {})
     exceptions = [name for key in _EXCEPTIONS for name in _names(settings.get(key))]
     linear = dict(_linear(module))
     found = {
@@ -74,7 +74,8 @@ def stated_modules(modules: Set[str], names: Iterable[str]) -> dict[str, list[st
 
 
 def _names(stated: object) -> Iterator[str]:
-    return (str(name) for name in stated) if isinstance(stated, list) else iter(())
+    names = cast("list[object]", stated) if isinstance(stated, list) else []
+    return map(str, names)
 
 
 def _linear(module: Module) -> Iterator[tuple[str, Sequence[object]]]:
