@@ -279,17 +279,7 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
         like = inputs_embeds if input_ids is None else input_ids
         if input_capture_hook is not None:
             input_capture_hook(like, attention_mask, position_ids, seq_ids, sampling_params)
-        lengths = running.session.lengths
-        rows = self._cut(
-            read_rows(
-                ids,
-                attention_mask,
-                position_ids,
-                seq_ids,
-                lengths=lengths,
-                vocabulary=running.session.token_ids,
-            )
-        )
+        rows = self._rows(ids, attention_mask, position_ids, seq_ids)
         draw = self._prepare_rows(running.session, rows, sampling_params, adapter_ids)
         with running.chosen(
             hidden_states=bool(output_hidden_states), inputs_embeds=embeds is not None
@@ -306,8 +296,14 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
             return None
         return max(self.running().model.settings.context)
 
-    def _cut(self, rows: Sequence[RowInput]) -> Sequence[RowInput]:
-        """The rows of a call, cut where prompts are too long and the configuration allows it."""
+    def _rows(self, *given: object) -> Sequence[RowInput]:
+        """The rows of a call, cut where prompts are too long and the configuration allows it.
+
+        Args:
+            given: ids, mask, positions and ``seq_ids``, as for :func:`read_rows`.
+        """
+        session = self.running().session
+        rows = read_rows(*given, lengths=session.lengths, vocabulary=session.token_ids)
         if (most := self.prompt_limit) is None:
             return rows
         made, cut = cut_rows(rows, most)
