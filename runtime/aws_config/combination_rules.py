@@ -333,13 +333,25 @@ FEATURE_RULES = (
         ("enable_fused_speculation", "speculation_length"),
         "enable_fused_speculation needs speculation_length",
         "set speculation_length, or leave enable_fused_speculation out",
-        # It follows from EAGLE otherwise, which an application checks.
+        # It follows from EAGLE otherwise, which has a rule of its own.
         lambda read: (
-            read.given("enable_fused_speculation")
-            and read.on("enable_fused_speculation")
+            read.on("enable_fused_speculation")
+            and not read.on("enable_eagle_speculation")
             and not read.on("speculation_length")
         ),
         source="C55",
+    ),
+    CombinationRule(
+        ("enable_eagle_speculation", "speculation_length"),
+        "enable_eagle_speculation needs speculation_length",
+        "set speculation_length to the tokens that a step verifies, such as 5",
+        # The draft is a copy of its target's configuration, and verifies nothing.
+        lambda read: (
+            read.on("enable_eagle_speculation")
+            and not read.on("is_eagle_draft")
+            and not read.on("speculation_length")
+        ),
+        source="C53",
     ),
     needs("enable_eagle_draft_input_norm", "enable_eagle_speculation", "C54"),
     needs("is_medusa", "medusa_speculation_length", "C57"),

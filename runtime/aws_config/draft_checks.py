@@ -36,12 +36,6 @@ def check_eagle(config: InferenceConfig) -> None:
         )
     if not attributes.value("enable_eagle_speculation"):
         return
-    if not attributes.value("speculation_length"):
-        raise GraphgenError(
-            "GG0903",
-            "enable_eagle_speculation needs speculation_length",
-            help="set it to the tokens that a step verifies, such as 5",
-        )
     if draft_path(fused) is None:
         raise GraphgenError(
             "GG0903",

@@ -62,6 +62,10 @@ def _idle(
     return Attribute(name, kind, default, doc, NoEffect(because), source=source)
 
 
+_NORMALIZED = Derived(
+    "the opposite of disable_normalize_top_k_affinities",
+    lambda values: not values["disable_normalize_top_k_affinities"],
+)
 # Shared by MoENeuronConfig and RoutedExpertsMLPOpsConfig.
 _LIMIT = optional(NUMBER)
 _MLP = (
@@ -138,7 +142,7 @@ EXPERTS = owned_by(
         "experts without a gate, so the library counts",
     ),
     _model(
-        *("normalize_top_k_affinities", BOOL, True, "M09 M22", "weights that sum to 1"),
+        *("normalize_top_k_affinities", BOOL, _NORMALIZED, "M09 M22", "weights that sum to 1"),
         "whether the weights of a token sum to 1",
     ),
     _model(

@@ -423,12 +423,10 @@ def _expert_options(options: MoENeuronConfig) -> dict[str, object]:
     """The options that experts have too; a capacity is one of all experts of a model."""
     shared = attributes_of("RoutedExpertsMLPOpsConfig").keys() - {"capacity_factor"}
     found = {name: value for name, value in options.given.items() if name in shared}
-    normalize = options.value("normalize_top_k_affinities")
-    disabled = options.value("disable_normalize_top_k_affinities")
     return {
         **found,
         "glu_mlp": options.value("glu_mlp"),
-        "normalize_top_k_affinities": bool(normalize and not disabled),
+        "normalize_top_k_affinities": options.value("normalize_top_k_affinities"),
     }
 
 

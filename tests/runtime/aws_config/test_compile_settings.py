@@ -17,7 +17,12 @@ from graphgen.runtime.aws_config.compile_settings import (
     kernel_notes,
     sampling_defaults,
 )
-from graphgen.runtime.aws_config.config_json import config_json, read_config
+from graphgen.runtime.aws_config.config_json import (
+    config_json,
+    config_text,
+    read_config,
+    read_object,
+)
 from graphgen.runtime.aws_config.expert_config import MoENeuronConfig
 from graphgen.runtime.aws_config.neuron_config import NeuronConfig, OnDeviceSamplingConfig
 from graphgen.runtime.aws_config.strict_config import StrictConfig, config_class
@@ -364,8 +369,23 @@ def test_an_error_about_one_attribute_is_about_it(owner: str):
     assert len({name for name, _, _ in given_alone(owner)}) > 60
 
 
-# The application refuses it without a draft, and adds outputs to the programs of its layers.
-_OF_MODEL = ("enable_eagle_speculation",)
+@pytest.mark.parametrize("owner", ["NeuronConfig", "MoENeuronConfig"])
+def test_what_is_accepted_can_be_read_back(owner: str):
+    """A file has all attributes, derived ones too, which then count as given."""
+    for _, _, made in given_alone(owner):
+        if not made.problems():
+            assert read_config(type(made), read_object(config_text(made))) == made
+
+
+def test_the_draft_of_eagle_is_a_copy_that_verifies_nothing():
+    draft = NeuronConfig(enable_eagle_speculation=True, speculation_length=5)
+    draft.speculation_length = 0
+    draft.is_eagle_draft = True
+    draft.check()
+    assert read_config(NeuronConfig, read_object(config_text(draft))) == draft
+    draft.is_eagle_draft = False
+    with pytest.raises(GraphgenError, match="enable_eagle_speculation needs speculation_length"):
+        draft.check()
 
 
 def test_no_attribute_is_without_effect_in_silence():
@@ -380,7 +400,7 @@ def test_no_attribute_is_without_effect_in_silence():
                 continue
             effect = row.effect(target)
             # What these change when a model is opened or runs has tests of its own.
-            elsewhere = isinstance(effect, RunTimeSetting | PartOf) or name in _OF_MODEL
+            elsewhere = isinstance(effect, RunTimeSetting | PartOf)
             noted = any(name in note for note in made.notes(target) + kernel_notes(made, target))
             changes = compile_settings(made, target) != compile_settings(plain, target)
             flags = [default_compiler_args(c, CONTEXT_ENCODING, "trn1") for c in (made, plain)]

@@ -138,6 +138,7 @@ IMPOSSIBLE = [
     case(padding_side="left", is_block_kv_layout=True),
     case(ctx_batch_size=4, max_batch_size=2),
     case(enable_eagle_draft_input_norm=True),
+    case(enable_eagle_speculation=True),
     case(attn_tkg_nki_kernel_enabled=True, attn_tkg_builtin_kernel_enabled=True),
     case(strided_context_parallel_kernel_enabled=True),
     case(k_cache_transposed=True, flash_decoding_enabled=True),
