@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any, cast
 
 from graphgen.atomic_write import (
@@ -25,6 +26,7 @@ from graphgen.atomic_write import (
     write_inside,
 )
 from graphgen.config.compile_config import CompileConfig
+from graphgen.config.fields import fields_of
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from graphgen.json_value import OTHER_FORM
@@ -59,6 +61,8 @@ from graphgen.version import __version__
 
 MANIFEST = "manifest.json"
 FORMAT = 2
+# Flags of sizes that a configuration has no field for.
+_SIZE_FLAGS = {"max_len": "--max-len"}
 # The kind of a manifest of programs for a device.
 DEVICE_KIND = "programs for a Neuron device"
 
@@ -95,13 +99,14 @@ class Artifact:
         mine, theirs = settings_of(self.model.settings), settings_of(settings)
         known = {**self.model.settings.values(), **mine}
         wanted = {**settings.values(), **theirs}
-        other = [
-            f"{key} {known.get(key)}, requested {wanted.get(key)}"
-            for key in mine | theirs
-            if mine.get(key) != theirs.get(key)
-        ]
+        other = [key for key in mine | theirs if mine.get(key) != theirs.get(key)]
         if other:
-            raise _unusable(self.path, f"was compiled for {'; '.join(other)}")
+            both = [f"{key} {known.get(key)}, requested {wanted.get(key)}" for key in other]
+            raise _unusable(
+                self.path,
+                f"was compiled for {'; '.join(both)}",
+                _flags_of({key: known.get(key) for key in other}),
+            )
 
     def model_difference(self, config: Mapping[str, object]) -> tuple[str, object, object] | None:
         """The first attribute in which a model configuration differs from the artifact's.
@@ -385,7 +390,20 @@ def read_artifact(path: Path, *, trust: bool = False) -> Artifact:
         raise _unusable(path, f"is damaged: {error}") from error
 
 
-def _unusable(path: Path, what: str) -> GraphgenError:
+def _flags_of(settings: Mapping[str, object]) -> str:
+    """The flags that request these values; empty where a value has none."""
+    fields, flags = fields_of(CompileConfig), list[str]()
+    for name, value in settings.items():
+        flag = _SIZE_FLAGS.get(name) or (fields[name].flag if name in fields else "")
+        # Flags of lists and switches have more than one form.
+        if not flag or isinstance(value, bool) or not isinstance(value, int | str) or value == "":
+            return ""
+        flags.append(f"{flag} {quote(str(value))}")
+    return " ".join(flags)
+
+
+def _unusable(path: Path, what: str, flags: str = "") -> GraphgenError:
+    help = "delete the folder and make it again"
     return GraphgenError(
-        "GG0703", f"the artifact {path} {what}", help="delete the folder and make it again"
+        "GG0703", f"the artifact {path} {what}", help=f"give {flags}, or {help}" if flags else help
     )

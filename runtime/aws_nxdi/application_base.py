@@ -24,6 +24,7 @@ from graphgen.runtime.aws_config.draft_checks import (
     is_fused,
 )
 from graphgen.runtime.aws_config.environment import check_nodes, print_notes
+from graphgen.runtime.aws_config.flag_names import in_attributes, nxdi_names
 from graphgen.runtime.aws_config.inference_config import (
     CONFIG_FILE,
     InferenceConfig,
@@ -203,6 +204,7 @@ class NeuronApplicationBase(ModuleBehavior):
 
     # Preparation
 
+    @in_attributes
     def compile_config(self, target: str = "cpu") -> CompileConfig:
         """The compile configuration that the attributes of :attr:`neuron_config` request.
 
@@ -277,6 +279,7 @@ class NeuronApplicationBase(ModuleBehavior):
             )
         return made
 
+    @in_attributes
     def build(self) -> BuiltModel:
         """The model's programs, ready to be compiled (GG05xx)."""
         self._print_notes()
@@ -342,6 +345,7 @@ class NeuronApplicationBase(ModuleBehavior):
 
     # Folders
 
+    @in_attributes
     def compile(self, compiled_model_path: str | Path, debug: bool = False) -> None:
         """Compile every program and write the folder that :meth:`load` reads.
 
@@ -422,6 +426,7 @@ class NeuronApplicationBase(ModuleBehavior):
         programs = NeuronPrograms(built, self.models, options, debug)
         return compile_if_possible(programs, folder, self.progress)
 
+    @in_attributes
     def load(
         self,
         compiled_model_path: str | Path,
@@ -486,6 +491,7 @@ class NeuronApplicationBase(ModuleBehavior):
         checkpoint = self.checkpoint(artifact.model.module)
         return artifact.weights_from(checkpoint, self.progress)
 
+    @in_attributes
     def load_weights(self, compiled_model_path: str | Path) -> None:
         """Replace the weights by those of a compiled folder; programs stay, the cache is emptied.
 
@@ -506,6 +512,7 @@ class NeuronApplicationBase(ModuleBehavior):
         running.forget()
         running.session.load_weights(self._weights(artifact))
 
+    @in_attributes
     def shard_weights(self, compiled_model_path: str | Path) -> None:
         """Write the weights at :attr:`model_path` into a folder, in place of those it has.
 
@@ -527,6 +534,7 @@ class NeuronApplicationBase(ModuleBehavior):
         )
         write_compiled(folder, parts, self.progress)
 
+    @in_attributes
     def to_cpu(self) -> Self:
         """Build and load the model in memory, in place of :meth:`compile` and :meth:`load`.
 
@@ -554,6 +562,10 @@ class NeuronApplicationBase(ModuleBehavior):
             session.observers.append(capture)
         self._running = ProgramForms(session, model)
         return session
+
+    def flag_names(self) -> Mapping[str, str]:
+        """The attribute of each flag of graphgen's, for errors."""
+        return nxdi_names(self.neuron_config)
 
     def running(self) -> ProgramForms:
         """The loaded model (GG0908)."""

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError, did_you_mean
+from graphgen.runtime.aws_config.flag_names import in_attributes
 from graphgen.runtime.aws_config.inference_config import InferenceConfig
 from graphgen.runtime.aws_config.lora_settings import lora_config, with_adapter_files
 from graphgen.runtime.aws_config.neuron_config import NeuronConfig
@@ -230,6 +231,7 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
         self.adapters = None if lora is None else RowAdapters(session, model, lora)
         return session
 
+    @in_attributes
     def forward(
         self,
         input_ids: object = None,

@@ -50,6 +50,10 @@ class AttributeValues(Protocol):
         """The value of an attribute."""
         ...
 
+    def is_given(self, name: str) -> bool:
+        """True for an attribute that somebody set."""
+        ...
+
 
 class ModelAttributes(Protocol):
     """The configuration of a model."""

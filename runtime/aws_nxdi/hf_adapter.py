@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn, cast
 
 from graphgen.errors import GraphgenError
+from graphgen.runtime.aws_config.flag_names import in_attributes, length_attribute, nxdi_names
 from graphgen.runtime.aws_nxdi.assisted_decoding import (
     SpeculatingModel,
     decode_assisted,
@@ -285,6 +286,7 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
             "adapter_ids": adapter_ids,
         }
 
+    @in_attributes
     def generate(
         self,
         inputs: torch.Tensor | None = None,
@@ -337,6 +339,10 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
         limits += [getattr(config, name, None) for config in configs for name in names]
         if most is not None and all(limit is None for limit in limits):
             kwargs["max_new_tokens"] = most
+
+    def flag_names(self) -> Mapping[str, str]:
+        """The attribute of each flag of graphgen's, for errors."""
+        return nxdi_names(self.neuron_config)
 
     def generate_batch(self, *args: object, **kwargs: object) -> NoReturn:
         """Refused: transformers' continuous batching runs PyTorch models (GG0904)."""
@@ -555,8 +561,18 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
                 "GG0701",
                 f"a prompt of {longest} tokens and {new} new ones exceed {slots} positions",
                 help=f"generate with max_new_tokens={max(slots - longest + 1, 0)} at most, or "
-                f"compile with NeuronConfig(seq_len={longest + new})",
+                f"compile with {self._compile_for(longest + new)}",
             )
+
+    def _compile_for(self, length: int) -> str:
+        """The configuration of sequences of ``length`` tokens."""
+        config = self.neuron_config
+        sizes = [length_attribute(config)]
+        if cast(int, config.value("seq_len")) >= length:
+            sizes = ["max_length"]
+        elif sizes != ["seq_len"]:
+            sizes.insert(0, "seq_len")
+        return f"NeuronConfig({', '.join(f'{name}={length}' for name in sizes)})"
 
 
 def _pretrained_config(attributes: Mapping[str, object]) -> PreTrainedConfig:

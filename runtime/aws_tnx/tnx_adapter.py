@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphgen.errors import GraphgenError
+from graphgen.runtime.aws_config.flag_names import TNX_NAMES
 from graphgen.runtime.aws_config.neuron_config import NeuronConfig, OnDeviceSamplingConfig
 from graphgen.runtime.aws_config.tnx_config import TnxGenerationConfig
 from graphgen.runtime.aws_nxdi.forward_inputs import RowInput, read_rows
@@ -172,6 +173,10 @@ class HuggingFaceGenerationModelAdapter(HuggingFaceGenerationAdapter):
         super().__init__(TnxApplication(model))
         self.config = config
         self._model = model
+
+    def flag_names(self) -> Mapping[str, str]:
+        """The attribute of each flag of graphgen's, for errors."""
+        return TNX_NAMES
 
     def reset_generation(self) -> None:
         """Forget all sequences; ``generate`` does so too."""

@@ -20,6 +20,7 @@ from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.lowering.cpu.pjrt import configure
 from graphgen.runtime.aws_config.environment import check_nodes, print_notes
+from graphgen.runtime.aws_config.flag_names import TNX_NAMES, in_attributes
 from graphgen.runtime.aws_config.tnx_config import (
     TnxGenerationConfig,
     TnxModelOptions,
@@ -193,6 +194,7 @@ class TnxModel:
                 help="NeuronAutoModelForCausalLM finds the class of a model",
             )
 
+    @in_attributes
     def to_neuron(self) -> None:
         """Compile all programs, or load those of :meth:`load`, and load the weights.
 
@@ -219,6 +221,10 @@ class TnxModel:
             return weights_of_folder(self._checkpoint, built.module, self._progress)
         check_checkpoint(self._checkpoint, built.module)
         return put_weights(weights_of(self._checkpoint, built.module), self._progress)
+
+    def flag_names(self) -> Mapping[str, str]:
+        """The attribute of each flag of graphgen's, for errors."""
+        return TNX_NAMES
 
     @property
     def session(self) -> Session:
@@ -329,6 +335,7 @@ class TnxModel:
             )
         self.generation_config = new
 
+    @in_attributes
     def forward(
         self,
         input_ids: Ids,
@@ -375,6 +382,7 @@ class TnxModel:
             return as_tensor(cast(Ints, output.tokens)[:, None])
         return as_tensor(self._scores(cast(Logits, output.logits)))
 
+    @in_attributes
     def sample(
         self,
         input_ids: Ids,

@@ -27,7 +27,12 @@ def bucket_limit(size: int, limit: int) -> int:
 
 
 def choose_bucket(
-    buckets: Sequence[int], size: int, what: str, option: str = "--max-len", other: str = ""
+    buckets: Sequence[int],
+    size: int,
+    what: str,
+    option: str = "--max-len",
+    other: str = "",
+    limit: int = 1 << 30,
 ) -> int:
     """The smallest bucket with ``size <= bucket``.
 
@@ -37,6 +42,7 @@ def choose_bucket(
         what: the tokens, for the error.
         option: the option that makes the largest bucket larger, for the error.
         other: another way out, for the error.
+        limit: the most that the option can be, for the error.
 
     Raises:
         GraphgenError: GG0701 if the largest bucket is too small; inputs are never truncated.
@@ -48,7 +54,7 @@ def choose_bucket(
     raise GraphgenError(
         "GG0701",
         f"{what} of {size} tokens is longer than the largest bucket, {max(buckets)}",
-        help=f"compile for longer {kind}, e.g. {option} {bucket_limit(size, 1 << 30)}{other}",
+        help=f"compile for longer {kind}, e.g. {option} {bucket_limit(size, limit)}{other}",
     )
 
 
@@ -65,7 +71,7 @@ def choose_prompt_bucket(buckets: Sequence[int], size: int, limit: int) -> int:
     """
     if max(buckets) < size <= limit:
         other = ", and a bucket of as many tokens if --context-encoding-buckets is given"
-        return choose_bucket(buckets, size, "a prompt", "--max-context-length", other)
+        return choose_bucket(buckets, size, "a prompt", "--max-context-length", other, limit)
     return choose_bucket(buckets, size, "a prompt")
 
 

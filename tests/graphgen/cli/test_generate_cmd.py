@@ -62,7 +62,7 @@ def one_line(text: str) -> str:
         (
             ("--prompt", "the cat " * 9, "--seq-len", 64, "--max-context-length", 8),
             "tokens is longer than the largest bucket, 8 help: compile for longer prompts, e.g. "
-            "--max-context-length 128",
+            "--max-context-length 64,",
         ),
         (
             ("--prompt", "x", "--seq-len", 8, "--max-context-length", 9),

@@ -49,6 +49,11 @@ WEIGHTS = "weights/tp0_sharded_checkpoint.safetensors"
 AGAIN = "\n  help: delete the folder and make it again"
 
 
+def again(flags: str) -> str:
+    """The help of an artifact for which these flags ask."""
+    return AGAIN.replace("help: ", f"help: give {flags}, or ") if flags else AGAIN
+
+
 def start(model: Path, artifact: Path | None, options: EngineOptions | None = None) -> Engine:
     asked = options or EngineOptions(max_len=64)
     engine, _ = open_engine(
@@ -276,25 +281,34 @@ def test_an_artifact_of_other_weights_is_refused(place: Path):
 
 
 @pytest.mark.parametrize(
-    ("options", "text"),
+    ("options", "text", "flags"),
     [
-        (EngineOptions(CompileConfig.of(dtype="bf16")), "dtype f32, requested bf16"),
-        (EngineOptions(batch=5), "batch 2, requested 5"),
-        (EngineOptions(max_len=32), "max_len 64, requested 32"),
-        (EngineOptions(CompileConfig.of(tp=2)), "tp 1, requested 2"),
+        (EngineOptions(CompileConfig.of(dtype="bf16")), "dtype f32, requested bf16", "--dtype f32"),
+        (EngineOptions(batch=5), "batch 2, requested 5", ""),
+        (EngineOptions(max_len=32), "max_len 64, requested 32", "--max-len 64"),
+        (EngineOptions(CompileConfig.of(tp=2)), "tp 1, requested 2", "--tp 1"),
+        (
+            EngineOptions(CompileConfig.of(tp=2), max_len=32),
+            "max_len 64, requested 32; tp 1, requested 2",
+            "--max-len 64 --tp 1",
+        ),
+        # A batch follows from the prompts, and has no flag.
         (
             EngineOptions(CompileConfig.of(dtype="bf16", tp=2), batch=1, max_len=128),
             "dtype f32, requested bf16; batch 2, requested 1; max_len 64, requested 128; "
             "tp 1, requested 2",
+            "",
         ),
     ],
 )
-def test_an_artifact_of_other_settings_is_refused(place: Path, options: EngineOptions, text: str):
+def test_an_artifact_of_other_settings_is_refused(
+    place: Path, options: EngineOptions, text: str, flags: str
+):
     for model, kept in ((place / "artifact", None), (place / "small.gguf", place / "artifact")):
         with pytest.raises(GraphgenError) as caught:
             start(model, kept, options)
         assert error_text(caught, place) == (
-            f"error[GG0703]: the artifact DIR/artifact was compiled for {text}{AGAIN}"
+            f"error[GG0703]: the artifact DIR/artifact was compiled for {text}{again(flags)}"
         )
 
 
@@ -541,19 +555,19 @@ def test_buckets_of_an_artifact(place: Path):
     ):
         assert start(model, kept, asked).model.settings.context == (24, 40)
     for asked, text in (
-        (EngineOptions(context=(40,)), "context (24, 40), requested (40,)"),
-        (EngineOptions(max_context=32), "context (24, 40), requested (32,)"),
+        (EngineOptions(context=(40,)), "context (24, 40), requested (40,)" + AGAIN),
+        (EngineOptions(max_context=32), "context (24, 40), requested (32,)" + AGAIN),
         (
             EngineOptions(bucketing=False, max_context=40),
-            "context (24, 40), requested (40,); tokens (48, 64), requested (64,)",
+            "context (24, 40), requested (40,); tokens (48, 64), requested (64,)" + AGAIN,
         ),
         (
             EngineOptions(CompileConfig.of(heads="CONVERT_TO_MHA")),
-            "heads auto, requested CONVERT_TO_MHA",
+            "heads auto, requested CONVERT_TO_MHA" + again("--group-query-attention auto"),
         ),
     ):
         with pytest.raises(GraphgenError) as caught:
             start(model, kept, asked)
         assert error_text(caught, place) == (
-            f"error[GG0703]: the artifact DIR/laddered was compiled for {text}{AGAIN}"
+            f"error[GG0703]: the artifact DIR/laddered was compiled for {text}"
         )

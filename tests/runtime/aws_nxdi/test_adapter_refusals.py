@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import sys
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,7 +18,9 @@ from graphgen.runtime.aws_nxdi.hf_adapter import (
     HuggingFaceGenerationAdapter,
     refuse_unbuilt_modes,
 )
+from graphgen.runtime.aws_nxdi.model_classes import NeuronLlamaForCausalLM
 from tests.oracles.applications import open_application, write_checkpoint
+from tests.runtime.aws_nxdi.conftest import Checkpoint
 
 # Fields of GenerationConfig that generate follows, in transformers' code or in ours.
 FOLLOWED = {
@@ -183,6 +186,36 @@ def test_the_cache_is_used_to_its_last_position(adapter: Any):
     with pytest.raises(GraphgenError, match="30 new ones exceed 128 positions") as caught:
         adapter.generate(prompt, max_new_tokens=30, eos_token_id=None, pad_token_id=3)
     assert "max_new_tokens=29" in caught.value.help
+
+
+@pytest.mark.parametrize(
+    ("sizes", "length", "asked"),
+    [
+        ({}, 80, "NeuronConfig(seq_len=80)"),
+        ({"max_length": 32}, 60, "NeuronConfig(max_length=60)"),
+        ({"max_length": 32}, 80, "NeuronConfig(seq_len=80, max_length=80)"),
+    ],
+)
+def test_too_long_answers_name_the_attributes_to_raise(
+    llama: Checkpoint, sizes: dict[str, int], length: int, asked: str
+):
+    options: dict[str, Any] = dict(sizes)
+    made = NeuronLlamaForCausalLM(llama.path, llama.config(**options)).to_cpu()
+    with pytest.raises(GraphgenError) as caught:
+        HuggingFaceGenerationAdapter(made).generate(IDS, max_length=length, eos_token_id=None)
+    assert caught.value.help.endswith(f"or compile with {asked}")
+
+
+def test_a_prompt_that_is_too_long_names_attributes_and_no_flag(llama: Checkpoint):
+    made = NeuronLlamaForCausalLM(llama.path, llama.config(max_context_length=8)).to_cpu()
+    ids = torch.arange(10, 30)[None]
+    adapter: Any = HuggingFaceGenerationAdapter(made)
+    for call in (made.forward, partial(adapter.generate, max_new_tokens=3)):
+        with pytest.raises(GraphgenError, match="longer than the largest bucket, 8") as caught:
+            call(ids)
+        assert "e.g. max_context_length=64, and a bucket" in caught.value.help
+        assert "context_encoding_buckets is given" in caught.value.help
+        assert "--" not in caught.value.help
 
 
 def test_another_object_is_no_application():

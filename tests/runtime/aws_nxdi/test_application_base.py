@@ -88,6 +88,10 @@ def test_a_folder_of_another_configuration_is_refused(llama: Checkpoint, compile
     with pytest.raises(GraphgenError, match="was compiled for batch 3") as error:
         application.load(compiled)
     assert error.value.code == "GG0703"
+    application = NeuronLlamaForCausalLM(llama.path, llama.config(tp_degree=2))
+    with pytest.raises(GraphgenError, match="was compiled for tp 1, requested 2") as error:
+        application.load(compiled)
+    assert error.value.help.startswith("give tp_degree=1, or ")
 
 
 def test_a_folder_without_programs_is_refused(llama: Checkpoint, tmp_path: Path):

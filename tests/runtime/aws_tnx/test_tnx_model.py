@@ -261,6 +261,9 @@ def test_calls_that_cannot_be_are_refused(llama: tuple[PreTrainedModel, Any, Pat
     assert "'top_q'" in refused("GG0901", ours.sample, ids, 10, top_q=0.5)
     # Peers take the largest program for what is longer than all.
     assert "n_positions=40" in refused("GG0701", ours.sample, ids, 40)
+    told = refused("GG0701", ours.forward, prompts(2, 40))
+    assert "e.g. n_positions=128" in told
+    assert "--" not in told
     # A prompt that is as long already is returned, as in transformers-neuronx.
     assert torch.equal(ours.sample(ids, 4), ids)
     assert "batch_size=3" in refused("GG0705", ours.sample, prompts(3, 5), 10)

@@ -352,7 +352,7 @@ def test_a_prompt_longer_than_the_prefill_buckets_names_their_option():
         uneven_session().prefill([[1] * 20])
     assert str(caught.value) == (
         "error[GG0701]: a prompt of 20 tokens is longer than the largest bucket, 16\n"
-        "  help: compile for longer prompts, e.g. --max-context-length 128, and a bucket of as "
+        "  help: compile for longer prompts, e.g. --max-context-length 24, and a bucket of as "
         "many tokens if --context-encoding-buckets is given"
     )
 
