@@ -136,6 +136,13 @@ class TnxNeuronConfig(StrictConfig):
                     f"'replicated-heads'{' and fuse_qkv=True' if fused else ''}",
                     "set them, or leave it out",
                 )
+        strategy = self.value("group_query_attention")
+        if self.value("shard_over_sequence") and not (strategy is None or replicated):
+            yield exclusion(
+                f"{self.owner}.group_query_attention is {strategy!r} with shard_over_sequence",
+                "ranks that share a sequence have copies of its key-value heads",
+                "leave it out, or set it to 'replicated-heads'",
+            )
         if self.value("padding_side") == "left" and self.value("continuous_batching"):
             yield exclusion(
                 f"{self.owner}.padding_side is 'left' with continuous_batching",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from graphgen.config.compile_config import CompileConfig
+from graphgen.errors import either_of
 from graphgen.runtime.aws_config.compile_settings import SettingRequest, folded
 from graphgen.runtime.aws_config.strict_config import CPU
 from graphgen.runtime.aws_config.tnx_config import (
@@ -14,7 +15,11 @@ from graphgen.runtime.aws_config.tnx_config import (
     TnxNeuronConfig,
     exclusion,
 )
+from graphgen.runtime.aws_config.tnx_rows import STRATEGIES
 from graphgen.runtime.sampling import GREEDY, Sampling
+
+if TYPE_CHECKING:
+    from graphgen.passes.gqa.head_strategies import Heads
 
 
 def compile_config(
@@ -32,7 +37,46 @@ def compile_config(
     """
     _check_batch(options, neuron_config)
     _check_element_types(options, neuron_config)
-    return CompileConfig().updated(folded(SettingRequest((options, neuron_config), CPU, model)))
+    made = CompileConfig().updated(folded(SettingRequest((options, neuron_config), CPU, model)))
+    _check_heads(made, model)
+    return made
+
+
+def _check_heads(config: CompileConfig, model: Mapping[str, object]) -> None:
+    """Refuse a distribution of heads that cannot serve the model's (GG0903)."""
+    names = {word: name for name, word in STRATEGIES.items()}
+    if config.heads not in names or config.flash_decoding:
+        return
+    # Only here: a compiled model is opened without any pass.
+    from graphgen.passes.gqa.head_strategies import STRATEGIES as LAYOUTS
+    from graphgen.passes.gqa.head_strategies import serving
+
+    for sizes in _head_sizes(config, model):
+        found = LAYOUTS[config.heads](sizes)
+        if isinstance(found, str):
+            others = [repr(names[word]) for word in serving(sizes) if word in names]
+            raise exclusion(
+                f"group_query_attention is {names[config.heads]!r} with {sizes.text}",
+                found,
+                f"leave it out, or set it to {either_of(others)}",
+            )
+
+
+def _head_sizes(config: CompileConfig, model: Mapping[str, object]) -> list[Heads]:
+    """The sizes of attention in programs of each batch."""
+    from graphgen.models import family_of, read_model_config
+    from graphgen.passes.gqa.head_strategies import Heads
+
+    aliases, values = family_of(model).aliases, read_model_config(model).to_hf()
+
+    def size(name: str) -> int:
+        return cast("int | None", values.get(aliases.get(name, name))) or 0
+
+    heads = size("num_attention_heads")
+    kv_heads = size("num_key_value_heads") or heads
+    features = size("head_dim") or size("hidden_size") // heads
+    batches = sorted({*config.batch, *config.prefill_batch})
+    return [Heads(config.tp, heads, kv_heads, features, rows) for rows in batches]
 
 
 def _check_batch(options: TnxModelOptions, neuron_config: TnxNeuronConfig) -> None:

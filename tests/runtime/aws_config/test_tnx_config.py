@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.runtime.aws_config.attribute_table import ATTRIBUTES
 from graphgen.runtime.aws_config.tnx_config import (
@@ -94,6 +95,10 @@ def test_every_attribute_has_a_row_with_its_documented_default():
         ({"fused_rmsnorm_mlp": True, "attention_layout": "BSH"}, "replicated-heads"),
         ({"continuous_batching": {"max_num_seqs": 2}, "padding_side": "left"}, "right"),
         ({"mlp_in_weight_tiling_permute_order": [1, 3, 0, 2]}, "permutes"),
+        (
+            {"shard_over_sequence": True, "group_query_attention": "shard-over-heads"},
+            "set it to 'replicated-heads'",
+        ),
     ],
 )
 def test_impossible_combinations_are_refused(values: dict[str, object], word: str):
@@ -290,3 +295,27 @@ def test_norms_of_long_prompts_are_split_along_their_tokens():
     short = {"sequence_parallel_norm": True, "sequence_parallel_norm_threshold": 7}
     assert rules(2, **short) == ("prefill>=8:sequence:tp",)
     assert rules(1, **short) == rules(2) == ()
+
+
+@pytest.mark.parametrize(
+    ("strategy", "ranks", "says"),
+    [
+        (GQA.SHARD_OVER_HEADS, 4, "2 of 4 ranks would have no key-value head"),
+        (GQA.SHARD_OVER_BATCH, 2, "a batch of 3 rows does not divide by 2 ranks"),
+        (GQA.ALL_GATHER_HEADS, 3, "3 ranks are not a multiple of 2 key-value heads"),
+    ],
+)
+def test_heads_that_a_strategy_cannot_distribute_are_refused(strategy: GQA, ranks: int, says: str):
+    """Before any pass, in transformers-neuronx's names."""
+    model = config_of(num_attention_heads=4, num_key_value_heads=2)
+
+    def made(chosen: GQA | None) -> CompileConfig:
+        options = TnxModelOptions(tp_degree=ranks, batch_size=3)
+        return compile_config(model, options, TnxNeuronConfig(group_query_attention=chosen))
+
+    message = refusal("GG0903", lambda: made(strategy))
+    assert f"group_query_attention is '{strategy.value}' with 4 query and 2 key-value" in message
+    assert says in message
+    assert "'replicated-heads'" in message
+    assert made(GQA.REPLICATED_HEADS).heads == "REPLICATED_HEADS"
+    assert made(None).heads == "auto"
