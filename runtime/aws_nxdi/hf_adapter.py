@@ -36,6 +36,7 @@ from graphgen.runtime.aws_nxdi.choice_settings import (
     on_device_choice,
     refuse_host_only,
 )
+from graphgen.runtime.aws_nxdi.generate_numbers import check_numbers
 from graphgen.runtime.aws_nxdi.generation_model import (
     AttributeValues,
     DoneRows,
@@ -313,10 +314,13 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
 
         Raises:
             GraphgenError: GG0904 for a mode that is not built, GG0705 for more sequences than the
-                compiled batch, GG0701 for more tokens than the cache holds, GG0903 for settings
-                that the programs do not implement, GG0402 and GG0702 for the inputs.
+                compiled batch and for settings of another kind, GG0701 for more tokens than the
+                cache holds, GG0903 for settings that the programs do not implement, GG0402 and
+                GG0702 for the inputs.
             ValueError: from transformers, for arguments it refuses.
         """
+        given = {} if generation_config is None else vars(generation_config)
+        check_numbers({**given, **kwargs})
         refuse_unbuilt_modes(kwargs)
         self._limit_new_tokens(generation_config, kwargs)
         ids = inputs if inputs is not None else kwargs.get("input_ids")

@@ -8,6 +8,7 @@ import sys
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from transformers import GenerationConfig
@@ -216,6 +217,48 @@ def test_a_prompt_that_is_too_long_names_attributes_and_no_flag(llama: Checkpoin
         assert "e.g. max_context_length=64, and a bucket" in caught.value.help
         assert "context_encoding_buckets is given" in caught.value.help
         assert "--" not in caught.value.help
+
+
+@pytest.mark.parametrize(
+    ("setting", "wanted"),
+    [
+        ({"num_beams": 0}, "num_beams of generate is 0, expected an integer >= 1"),
+        ({"num_beams": -1}, "num_beams of generate is -1, expected an integer >= 1"),
+        ({"num_beams": "2"}, "num_beams of generate is '2', expected an integer >= 1"),
+        ({"num_beams": 2.0}, "num_beams of generate is 2.0, expected an integer >= 1"),
+        ({"num_return_sequences": "2"}, "num_return_sequences of generate is '2'"),
+        ({"max_new_tokens": "3"}, "max_new_tokens of generate is '3', expected an integer"),
+        ({"min_new_tokens": "1"}, "min_new_tokens of generate is '1', expected an integer"),
+        ({"no_repeat_ngram_size": "2"}, "no_repeat_ngram_size of generate is '2'"),
+        ({"prompt_lookup_num_tokens": "2"}, "prompt_lookup_num_tokens of generate is '2'"),
+        ({"top_p": "x", "do_sample": True}, "top_p of generate is 'x', expected a number"),
+        ({"min_p": "0.1", "do_sample": True}, "min_p of generate is '0.1', expected a number"),
+        ({"eos_token_id": ["a"]}, "eos_token_id of generate is ['a'], expected an integer or"),
+        ({"pad_token_id": "a"}, "pad_token_id of generate is 'a', expected an integer"),
+    ],
+)
+def test_numbers_of_another_kind_are_refused_by_name(
+    adapter: Any, setting: dict[str, Any], wanted: str
+):
+    options = {"max_new_tokens": 2, **setting}
+    with pytest.raises(GraphgenError, match=re.escape(wanted)) as caught:
+        adapter.generate(IDS, **options)
+    assert caught.value.code == "GG0705"
+    config = GenerationConfig(max_new_tokens=2)
+    vars(config).update(setting)
+    with pytest.raises(GraphgenError, match=re.escape(wanted)):
+        adapter.generate(IDS, config)
+
+
+def test_numbers_of_other_libraries_are_numbers(adapter: Any):
+    plain = {"max_new_tokens": 2, "no_repeat_ngram_size": 2, "eos_token_id": [3]}
+    same = {
+        "max_new_tokens": np.int64(2),
+        "no_repeat_ngram_size": 2,
+        "eos_token_id": torch.tensor([3]),
+        "repetition_penalty": np.float64(1),
+    }
+    assert torch.equal(adapter.generate(IDS, **plain), adapter.generate(IDS, **same))
 
 
 def test_another_object_is_no_application():
