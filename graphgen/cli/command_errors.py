@@ -5,17 +5,19 @@ from __future__ import annotations
 import errno
 import re
 import traceback
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
+from itertools import takewhile
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any, cast
 
 import typer
-from typer.core import TyperCommand, TyperOption
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from graphgen.cli.console import abandon_stdout, note, write_error, write_json
+from graphgen.cli.printed_dashes import dashed_flag
 from graphgen.config.option_groups import GROUPS
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
@@ -100,6 +102,11 @@ class GuardedCommand(TyperCommand):
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self.params.append(_limits_option())
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the words; flags with the dashes of printed text are refused first."""
+        refuse_dashes(self, ctx, args)
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, the options of no group, and those of each group."""
@@ -247,6 +254,8 @@ def show_version() -> None:
     typer.echo(f"graphgen {__version__}")
 
 
+# The attribute of an error whose help is another than that of the command.
+_REPAIR = "graphgen_help"
 # Of typer's parser: the class of all its errors.
 UsageError = cast("type[Exception]", typer.BadParameter.__base__)
 # Texts of the library that checks the types of values, in plain words.
@@ -271,6 +280,25 @@ def one_style() -> Generator[None]:
         raise
 
 
+def refuse_dashes(command: TyperCommand | TyperGroup, context: Any, words: Sequence[str]) -> None:
+    """Refuse flags with dashes of printed text; another word may be a value, and passes.
+
+    Args:
+        command: of the flags.
+        context: for the error.
+        words: after the command's name; those after ``--`` are values.
+    """
+    flags = {flag for param in command.get_params(context) for flag in param.opts}
+    for word in takewhile(lambda word: word != "--", words):
+        found = dashed_flag(word)
+        flag = "" if found is None else found.flag.partition("=")[0]
+        # A word that begins with a hyphen is a flag, of this command or not, unless it is text.
+        if found is not None and (flag in flags or (word[0] == "-" and _OPTION.fullmatch(flag))):
+            error = typer.BadParameter(found.what, context)
+            vars(error)[_REPAIR] = found.help
+            raise error
+
+
 def _show(error: GraphgenError, file: object = None) -> None:
     """Print on stderr, whatever the file."""
     write_error(error)
@@ -285,7 +313,8 @@ def usage_error(error: Any) -> GraphgenError:
     if found:
         option = (found[1] or "").replace("'", "")
         text = f"{option}: {plain(found[2])}" if option else plain(found[2])
-    return GraphgenError("GG0705", text.rstrip("."), help=f"{command} --help")
+    repair = str(getattr(error, _REPAIR, f"{command} --help"))
+    return GraphgenError("GG0705", text.rstrip("."), help=repair)
 
 
 def plain(text: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from graphgen.atomic_write import read_regular
+from graphgen.cli.printed_dashes import dashed_flag
 from graphgen.errors import GraphgenError, did_you_mean
 from graphgen.json_value import parse_json
 from graphgen.limits import JSON_BYTES
@@ -18,8 +19,6 @@ USAGE = (
     "--compiled-model-path FOLDER --prompt TEXT [flags]"
 )
 _CHOICES = {row.flag: row for row in CHOICES}
-# Dashes that text processors put in place of two hyphens.
-_DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
 
 
 @dataclass(slots=True)
@@ -74,16 +73,8 @@ def no_effect(flag: str, other: str) -> GraphgenError:
 
 def _check_dashes(words: Sequence[str]) -> None:
     """Refuse flags with the dashes of printed text, which look like hyphens."""
-    for word in words:
-        bare = word.lstrip("-" + _DASHES)
-        dashes = word[: len(word) - len(bare)]
-        found = next((mark for mark in dashes if mark in _DASHES), "")
-        if found:
-            raise GraphgenError(
-                "GG0705",
-                f"'{word}' starts with the dash U+{ord(found):04X}, which is not a hyphen",
-                help=f"write --{bare}: text copied from a page often has such dashes",
-            )
+    for found in filter(None, map(dashed_flag, words)):
+        raise GraphgenError("GG0705", found.what, help=found.help)
 
 
 def _take(made: DemoArguments, word: str, rest: list[str], known: Mapping[str, DemoFlag]) -> None:

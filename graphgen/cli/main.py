@@ -18,6 +18,7 @@ from graphgen.cli.command_errors import (
     USER_ERROR,
     GuardedCommand,
     one_style,
+    refuse_dashes,
     report_defect,
     show_version,
 )
@@ -199,6 +200,11 @@ class LazyGroup(TyperGroup):
         """Parse the words of the command line."""
         with one_style():
             return super().make_context(*arguments, **settings)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the words up to the command's name."""
+        refuse_dashes(self, ctx, args[:1])
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that the words name."""

@@ -39,6 +39,30 @@ def test_one_style(words: str):
     assert "Usage:" not in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "dash", "flag"),
+    [
+        ("serve -\u2014model X", "2014", "--model"),
+        ("serve \u2014model X", "2014", "--model"),
+        ("generate m --prompt a \u2013\u2013seq-len=8", "2013", "--seq-len=8"),
+        ("cache list \u2014json", "2014", "--json"),
+        ("run m.gg -\u2014sed 3", "2014", "--sed"),
+        ("\u2014version", "2014", "--version"),
+    ],
+)
+def test_dashes_of_printed_text_are_named_with_the_flag(words: str, dash: str, flag: str):
+    result = graphgen(*words.split())
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"starts with the dash U+{dash}, which is not a hyphen" in result.stderr
+    assert result.stderr.splitlines()[1].startswith(f"  help: write {flag}: ")
+
+
+def test_dashes_of_a_value_are_text():
+    # The file is missing, and no word is refused.
+    for words in (("m.gg", "--program", "\u2014what is it"), ("--", "\u2014json")):
+        assert "which is not a hyphen" not in graphgen("run", *words).stderr
+
+
 def test_an_unknown_command():
     result = graphgen("buld")
     assert (result.exit_code, result.stdout) == (2, "")
