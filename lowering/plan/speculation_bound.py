@@ -83,11 +83,14 @@ def expected_tokens(acceptance: float, length: int) -> float:
     return sum(acceptance**place for place in range(length))
 
 
-def implied_acceptance(tokens: float, length: int) -> float:
+def implied_acceptance(tokens: float, length: int) -> float | None:
     """The acceptance a of each proposal by itself that gives ``tokens`` a step of k tokens.
 
-    The inverse of :func:`expected_tokens` by bisection; 0 below one token, 1 above k.
+    The inverse of :func:`expected_tokens` by bisection; ``None`` below one token and above k, which
+    no acceptance gives.
     """
+    if not 1 <= tokens <= length:
+        return None
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2

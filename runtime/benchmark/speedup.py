@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
@@ -105,7 +105,8 @@ class StepBound:
         decode_s, draft_s, verify_s: seconds of the launches.
         step_s: of k - 1 proposals and their verification.
         plain_s: of a decode step without quantization, which speeds are compared with.
-        tokens: a step, that the time a token implies at the bound; ``None`` where none is given.
+        tokens: a step, that the time a token implies at the bound; ``None`` where none is given,
+            and for fewer than 1 or more than k.
         acceptance: of each proposal by itself, that gives as many.
         efficiency: that is assumed.
         expected_step_s: ``step_s`` over the efficiency.
@@ -132,32 +133,41 @@ class StepBound:
     needed: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
 
 
+# Tokens a step, and the acceptance that gives them.
+_NONE: Final = (None, None)
+
+
+def _tokens_of(tokens: float, length: int) -> tuple[float, float] | tuple[None, None]:
+    """Tokens a step of ``length`` with their acceptance, where one gives them."""
+    acceptance = implied_acceptance(tokens, length)
+    return _NONE if acceptance is None else (tokens, acceptance)
+
+
 def step_bound(times: StepSeconds, length: int, assumed: SpeedAssumptions) -> StepBound:
     """The bounds of a step of ``length`` tokens, and what the assumptions imply."""
     step = times.step(length)
     expected = step / assumed.efficiency
-    at_bound = at_efficiency = predicted = ratio = None
+    at_bound = at_efficiency = _NONE
+    predicted = ratio = None
     if assumed.token_s is not None:
-        at_bound, at_efficiency = step / assumed.token_s, expected / assumed.token_s
+        at_bound = _tokens_of(step / assumed.token_s, length)
+        at_efficiency = _tokens_of(expected / assumed.token_s, length)
     if assumed.acceptance is not None:
         predicted = expected / expected_tokens(assumed.acceptance, length)
         ratio = times.plain / assumed.efficiency / predicted
-    needed: dict[str, float | None] = {}
-    for wanted in assumed.speedups:
-        tokens = wanted * step / times.plain
-        fits = 1 <= tokens <= length
-        needed[f"{wanted:g}"] = implied_acceptance(tokens, length) if fits else None
+    needed = {
+        f"{wanted:g}": implied_acceptance(wanted * step / times.plain, length)
+        for wanted in assumed.speedups
+    }
     return StepBound(
         *(length, times.decode, times.draft, times.verify[length], step),
-        tokens=at_bound,
-        acceptance=None if at_bound is None else implied_acceptance(at_bound, length),
+        tokens=at_bound[0],
+        acceptance=at_bound[1],
         plain_s=times.plain,
         efficiency=assumed.efficiency,
         expected_step_s=expected,
-        expected_tokens=at_efficiency,
-        expected_acceptance=(
-            None if at_efficiency is None else implied_acceptance(at_efficiency, length)
-        ),
+        expected_tokens=at_efficiency[0],
+        expected_acceptance=at_efficiency[1],
         predicted_token_s=predicted,
         predicted_ratio=ratio,
         needed=needed,
@@ -221,11 +231,11 @@ def bound_report(
 def _implied(made: Sequence[StepBound], assumed: SpeedAssumptions) -> Table:
     """Tokens a step and acceptance that a time a token implies, at the bound and below it."""
     headers = ("k", "tokens a step at the bound", "acceptance at the bound")
-    rows = [(str(b.length), f"{b.tokens or 0:.2f}", _percent(b.acceptance)) for b in made]
+    rows = [(str(b.length), _count(b.tokens), _percent(b.acceptance)) for b in made]
     if assumed.efficiency == 1:
         return Table(headers, rows, 2)
     headers = (*headers, "tokens at the efficiency", "acceptance at the efficiency")
-    more = [(f"{b.expected_tokens or 0:.2f}", _percent(b.expected_acceptance)) for b in made]
+    more = [(_count(b.expected_tokens), _percent(b.expected_acceptance)) for b in made]
     return Table(headers, [(*row, *two) for row, two in zip(rows, more, strict=True)], 4)
 
 
@@ -235,6 +245,10 @@ def _ms(seconds: float) -> str:
 
 def _number(seconds: float) -> str:
     return f"{seconds * 1e3:.2f}"
+
+
+def _count(tokens: float | None) -> str:
+    return "none" if tokens is None else f"{tokens:.2f}"
 
 
 def _percent(part: float | None) -> str:

@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from graphgen.lowering.plan.speculation_bound import StepSeconds, implied_acceptance
-from graphgen.runtime.benchmark.speedup import speedups
+from graphgen.report.table import Table
+from graphgen.runtime.benchmark.speedup import (
+    SpeedAssumptions,
+    bound_report,
+    speedups,
+    step_bound,
+)
 from tests.graphgen.cli.conftest import done, error, facts
 from tests.graphgen.cli.speculation_model import ASK
 
@@ -223,6 +229,18 @@ def test_the_expected_speed_of_each_length():
     two, three = speedups([0.5, 0.25], seconds)
     assert (two.tokens, two.step_s, two.ratio) == (1.5, 13.0, pytest.approx(15 / 13))
     assert (three.tokens, three.step_s) == (1.75, 16.0)
+
+
+@pytest.mark.parametrize(("tokens", "length"), [(0.99, 5), (3.01, 3)])
+def test_no_acceptance_gives_fewer_tokens_than_one_or_more_than_k(tokens: float, length: int):
+    assert implied_acceptance(tokens, length) is None
+    times = StepSeconds(decode=1.0, draft=0.0, verify={length: 1.0})
+    assumed = SpeedAssumptions(token_s=1 / tokens)
+    made = step_bound(times, length, assumed)
+    assert (made.tokens, made.acceptance) == (None, None)
+    table = bound_report("m", "trn2", [made], assumed)[-1]
+    assert isinstance(table, Table)
+    assert table.rows[0][1:3] == ("none", "none")
 
 
 @pytest.mark.parametrize(("tokens", "length", "expected"), [(1.0, 5, 0.0), (3.0, 3, 1.0)])
