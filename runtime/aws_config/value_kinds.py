@@ -100,9 +100,9 @@ def nested(name: str) -> ValueType[object]:
     return accepted(f"{article} {name} or a dictionary", _of_class(name), name)
 
 
-def tuple_of(item: ValueType[T], noun: str) -> ValueType[tuple[T, ...]]:
+def tuple_of(item: ValueType[T], noun: str, least: int = 0) -> ValueType[tuple[T, ...]]:
     """A list of values of a type, as a tuple; of limited length, since rules compare all."""
-    return list_of(item, noun, most=LIST_ITEMS)
+    return list_of(item, noun, least=least, most=LIST_ITEMS)
 
 
 BOOL = boolean()
@@ -111,7 +111,7 @@ NUMBER = number(infinite=True)
 TEXT = text()
 MAPPING = accepted("a dictionary", _mapping)
 DTYPE, COMPUTE_DTYPE = _element(TORCH_DTYPES), _element(COMPUTE_DTYPES)
-COUNTS = tuple_of(COUNT, "a list of positive integers")
+COUNTS = tuple_of(COUNT, "a list of one or more positive integers", 1)
 TEXTS = tuple_of(TEXT, "a list of strings")
 CLASS = accepted("a class", _class)
 MODEL_CONFIG = accepted("an InferenceConfig or a dictionary", _of_class("InferenceConfig"))

@@ -221,6 +221,7 @@ SAMPLES: dict[str, st.SearchStrategy[object]] = {
     "a number": st.floats(allow_nan=False),
     "a string": st.text(max_size=8),
     "a list of positive integers": st.lists(INTEGERS, max_size=4),
+    "a list of one or more positive integers": st.lists(INTEGERS, min_size=1, max_size=4),
     "a list of strings": st.lists(st.text(max_size=4), max_size=3),
     "1 or 2": st.sampled_from([1, 2]),
     "a number in (0, 1]": st.floats(0, 1, exclude_min=True),

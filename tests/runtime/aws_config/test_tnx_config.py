@@ -134,6 +134,13 @@ def test_element_types_are_checked():
     refusal("GG0902", TnxQuantizationConfig, quant_dtype="int8")
 
 
+@pytest.mark.parametrize("name", ["n_positions", "batch_size", "context_length_estimate"])
+def test_a_list_of_no_sizes_is_refused(name: str):
+    message = refusal("GG0902", TnxModelOptions, **{name: []})
+    assert f"{name} = []" in message
+    assert "a list of one or more positive integers" in message
+
+
 def test_unknown_arguments_are_refused_with_the_nearest_name():
     # Peers ignore them.
     assert "n_positions" in refusal("GG0901", TnxModelOptions, n_position=64)

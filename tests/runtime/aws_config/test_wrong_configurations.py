@@ -78,6 +78,8 @@ WRONG_TYPES = [
     case(batch_size=0),
     case(batch_size=True),
     case(seq_len=128.0),
+    Case({"context_encoding_buckets": [], "enable_bucketing": True}),
+    Case({"token_generation_buckets": [], "enable_bucketing": True}),
     case(tp_degree=-1),
     case(torch_dtype="float8_e4m3fn"),
     case(torch_dtype="bf16"),
