@@ -245,13 +245,21 @@ class NeuronApplicationBase(ModuleBehavior):
         return family.rules(self.model_config()) if isinstance(family, TracedFamily) else ()
 
     def _print_notes(self, target: str = "cpu") -> None:
-        """Print remarks about the attributes and variables on stderr, each once.
+        """Print remarks about the attributes and variables on stderr, one an attribute.
+
+        An attribute that says something about the configured device has that remark alone.
 
         Raises:
             GraphgenError: GG0904 for variables that make this process one of several nodes.
         """
         check_nodes(os.environ, cast(int, self.neuron_config.value("world_size")))
-        print_notes((*self.config.notes(target), *self._remarks(target)), self._noted)
+        notes, device = self._notes(target), self.target()
+        of_device = {_subject(note): note for note in self._notes(device)} if device else {}
+        print_notes([of_device.get(_subject(note), note) for note in notes], self._noted)
+
+    def _notes(self, target: str) -> Sequence[str]:
+        """All remarks on the configuration."""
+        return (*self.config.notes(target), *self._remarks(target))
 
     def note_async_mode(self) -> None:
         """Print once which steps ``async_mode`` starts ahead, and which wait for each other."""
@@ -682,6 +690,11 @@ class NeuronApplicationBase(ModuleBehavior):
         from graphgen.runtime.aws_nxdi.state_dict import prepared_state
 
         return prepared_state(hf_model_quant)
+
+
+def _subject(note: str) -> str:
+    """The attribute that a remark is about; all of it without one."""
+    return note.partition(" = ")[0]
 
 
 def load_causal_lm(model_path: str) -> object:

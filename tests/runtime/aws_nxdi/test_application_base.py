@@ -401,3 +401,15 @@ def test_a_neuron_target_is_compiled_where_its_compiler_is(
     # What is saved is read back as it is, whatever the target has by default.
     assert NeuronLlamaForCausalLM(folder).neuron_config.logical_cores("trn2") == 1
     close(application.load(folder), llama)
+
+
+def test_a_switch_has_one_note_where_a_device_is_configured(
+    llama: Checkpoint, capsys: pytest.CaptureFixture[str]
+):
+    config = llama.config(
+        target="trn2", qkv_kernel_enabled=True, fused_qkv=True, torch_dtype="bfloat16"
+    )
+    NeuronLlamaForCausalLM(llama.path, config).build()
+    notes = [line for line in capsys.readouterr().err.splitlines() if "qkv_kernel_en" in line]
+    assert len(notes) == 1
+    assert "exists in NKI alone" in notes[0]
