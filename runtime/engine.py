@@ -356,8 +356,10 @@ def _check_options(options: EngineOptions, *, from_artifact: bool) -> None:
         raise GraphgenError(
             "GG0705",
             "--enable-fused-speculation joins the checkpoints of a model and its draft",
-            help="leave --weights out, or give the checkpoint instead of the artifact; one that "
-            "was made with the flag speculates without it",
+            help="give the checkpoint instead of the artifact; one that was made with the flag "
+            "speculates without it"
+            if from_artifact
+            else "leave --weights out",
         )
     for name, value in given.items():
         if from_artifact and value is not None:

@@ -37,6 +37,7 @@ from graphgen.runtime.model import BuiltModel, build_model
 from graphgen.runtime.progress import Silent
 from graphgen.runtime.session.session import Session
 from graphgen.runtime.signing import signature
+from graphgen.runtime.speculation.fused_model import FusedDraft
 from graphgen.runtime.tokenizer.tokenizer import load_tokenizer
 from tests.oracles.small_gguf import CORPUS, write_small_model
 from tests.oracles.smollm2 import smollm2_path
@@ -310,6 +311,20 @@ def test_an_artifact_of_other_settings_is_refused(
         assert error_text(caught, place) == (
             f"error[GG0703]: the artifact DIR/artifact was compiled for {text}{again(flags)}"
         )
+
+
+def test_a_draft_cannot_be_joined_to_an_artifact(place: Path):
+    checkpoint = open_checkpoint(place / "small.gguf")
+    fused = FusedDraft(checkpoint, checkpoint.config)
+    for model, weights, says in (
+        ("artifact", None, "give the checkpoint instead of the artifact"),
+        ("small.gguf", place / "presharded", "leave --weights out"),
+    ):
+        with pytest.raises(GraphgenError, match="joins the checkpoints") as caught:
+            start(place / model, None, EngineOptions(fused=fused, weights=weights))
+        assert says in caught.value.help
+        # It names what was given alone.
+        assert ("--weights" in caught.value.help) == (weights is not None)
 
 
 def clear(folder: Path) -> None:
