@@ -63,6 +63,4 @@ def _kind_of_folder(path: Path) -> FileKind:
         return FileKind.XLA_DUMP
     if is_artifact(path) and not is_for_device(path):
         return FileKind.ARTIFACT
-    # A configuration without weights has a graph, too.
-    model = checkpoint_files(path) or is_file(path / "config.json")
-    return FileKind.CHECKPOINT if model else FileKind.FOLDER
+    return FileKind.CHECKPOINT if checkpoint_files(path) else FileKind.FOLDER

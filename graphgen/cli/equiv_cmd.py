@@ -13,7 +13,7 @@ from graphgen.cli.backend_option import not_auto
 from graphgen.cli.compiled_file import file_for, note_all_compiled
 from graphgen.cli.console import emit, note
 from graphgen.cli.files import STANDARD
-from graphgen.cli.module_file import open_named, read_module
+from graphgen.cli.module_file import open_module_file, read_module
 from graphgen.cli.open_sizes import with_sizes
 from graphgen.cli.shared_options import AsJson, ScriptOption
 from graphgen.cli.workload_options import rounding_backend
@@ -57,7 +57,7 @@ class ComparedModule:
             note(f"interface and weight preparation of {name} from {self.beside}")
         self.origin: ReadFile | None = None
         if self.beside is None:
-            source, read, _ = open_named(name)
+            source, read, _ = open_module_file(name)
             self.origin = file_for(on, source, read)
             read = runnable(read)
         else:

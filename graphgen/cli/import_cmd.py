@@ -10,7 +10,7 @@ import typer
 
 from graphgen.cli.console import note, write_report
 from graphgen.cli.files import STANDARD, check_output, write_file
-from graphgen.cli.module_file import open_named, write_module
+from graphgen.cli.module_file import open_module_file, write_module
 from graphgen.cli.shared_options import check_outputs
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
@@ -144,7 +144,7 @@ def _write(module: Module, output: str, *, as_json: bool, raising: bool) -> None
 
 
 def _read(name: str) -> tuple[Module, Mapping[str, Array]]:
-    return open_named(name)[1:]
+    return open_module_file(name)[1:]
 
 
 def _save(name: str | None, held: Mapping[str, Array]) -> None:

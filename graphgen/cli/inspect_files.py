@@ -83,6 +83,13 @@ def _folder(path: Path) -> Inspection | None:
         found = describe(path)
     except GraphgenError:
         rows = list_dumps(path)
+        if not rows and is_file(path / "config.json"):
+            raise GraphgenError(
+                "GG0601",
+                "config.json is there, but weights are missing",
+                where=str(path),
+                help=f"graphgen build {shlex.quote(str(path))} -o model.gg writes its graph",
+            ) from None
         if not rows:
             raise
         return _dumps(rows)
@@ -165,15 +172,7 @@ def _checkpoint(path: Path, largest: int) -> Inspection:
     if folder and (absent := absent_files(path)):
         more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
         note(f"incomplete: the index names {absent[0]}{more}, not in the folder")
-    files = checkpoint_files(path) if folder else [path]
-    if not files:
-        raise GraphgenError(
-            "GG0601",
-            "config.json is there, but weights are missing",
-            where=str(path),
-            help=f"graphgen build {shlex.quote(str(path))} -o model.gg writes the model's graph",
-        )
-    listing = list_checkpoint(files)
+    listing = list_checkpoint(checkpoint_files(path) if folder else [path])
     quantization = quantization_of(path)
 
     def facts() -> Json:

@@ -12,7 +12,7 @@ from graphgen.cli.backend_option import not_auto
 from graphgen.cli.compiled_file import backend_for, file_for, note_compiled
 from graphgen.cli.console import note
 from graphgen.cli.files import STANDARD
-from graphgen.cli.module_file import open_named, write_module
+from graphgen.cli.module_file import open_module_file, write_module
 from graphgen.cli.shared_options import (
     ModuleFile,
     OutputFile,
@@ -89,7 +89,7 @@ def minify(
 
     check_outputs(output, as_json)
     passes = load_pipeline(pipeline, plugin, small=True)
-    source, module, _ = open_named(file)
+    source, module, _ = open_module_file(file)
     before = module.op_count()
     if on is not None:
         origin = file_for(on, source, module)

@@ -12,6 +12,7 @@ from graphgen.cli.files import STANDARD, check_output, standard_input, write_byt
 from graphgen.errors import GraphgenError
 from graphgen.ir import Function, Module
 from graphgen.json_value import Json
+from graphgen.read_file import is_file
 from graphgen.text import print_module
 
 if TYPE_CHECKING:
@@ -53,12 +54,12 @@ def read_module(name: str) -> Module:
     """Read and verify the module in a file of any known form; ``-`` is standard input.
 
     Raises:
-        GraphgenError: as :func:`open_named`.
+        GraphgenError: as :func:`open_module_file`.
     """
-    return open_named(name)[1]
+    return open_module_file(name)[1]
 
 
-def open_named(name: str) -> tuple[Source, Module, Mapping[str, Array]]:
+def open_module_file(name: str) -> tuple[Source, Module, Mapping[str, Array]]:
     """Read a file of any known form; ``-`` is standard input.
 
     Returns:
@@ -77,7 +78,9 @@ def open_named(name: str) -> tuple[Source, Module, Mapping[str, Array]]:
         source = source_of(name)
         return source, *open_with_values(source)
     except GraphgenError as error:
-        if error.code in _NOT_A_MODULE and (named := _other_kind(name)) is not None:
+        # A folder of several programs says so itself, with their names.
+        asked = error.code in _NOT_A_MODULE and not error.note
+        if asked and (named := _other_kind(name)) is not None:
             raise named from error
         raise
 
@@ -101,6 +104,9 @@ def _other_kind(name: str) -> GraphgenError | None:
         kind = kind_of_file(Path(name))
     except (GraphgenError, OSError):
         return None
+    if kind is FileKind.FOLDER and is_file(Path(name) / "config.json"):
+        # A configuration without weights has a graph, too.
+        kind = FileKind.CHECKPOINT
     if kind not in readers:
         return None
     help = readers[kind].format(name=shlex.quote(name))

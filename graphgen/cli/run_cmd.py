@@ -11,7 +11,7 @@ from graphgen.cli.backend_option import AUTO, checked_name
 from graphgen.cli.compiled_file import backend_for, compiled_text, file_for, note_compiled
 from graphgen.cli.console import emit, note
 from graphgen.cli.files import check_output, write_file
-from graphgen.cli.module_file import choose_program, open_named
+from graphgen.cli.module_file import choose_program, open_module_file
 from graphgen.cli.open_sizes import with_sizes
 from graphgen.cli.shared_options import (
     AsJson,
@@ -151,7 +151,7 @@ def _opened(file: str, on: str) -> tuple[Module, Mapping[str, Array], ReadFile |
     """The module of a file as it is run, the arguments that a snapshot has recorded, the file."""
     from graphgen.lowering.runnable import runnable
 
-    source, module, values = open_named(file)
+    source, module, values = open_module_file(file)
     origin = file_for(on, source, module)
     return runnable(module), values if module.meta.get("format") == "hlo" else {}, origin
 

@@ -12,7 +12,7 @@ import typer
 from graphgen.cli.compiled_file import note_all_compiled
 from graphgen.cli.console import emit, note
 from graphgen.cli.minify_cmd import MinifyProgress
-from graphgen.cli.module_file import open_named
+from graphgen.cli.module_file import open_module_file
 from graphgen.cli.open_sizes import with_sizes
 from graphgen.cli.run_cmd import Inputs, bound_program
 from graphgen.cli.shared_options import AsJson, Dims, ModuleFile, OnlyProgram, Seed
@@ -123,7 +123,7 @@ def _opened(
     from graphgen.lowering.backends.program_files import describe_source
     from graphgen.lowering.runnable import runnable
 
-    source, read, _ = open_named(file)
+    source, read, _ = open_module_file(file)
     origin = describe_source(source, read)
     whole = runnable(read)
     sized = with_sizes(whole, program, dims, arrays, default=True)
