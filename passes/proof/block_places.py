@@ -408,7 +408,7 @@ def written_in_buffer(
             continue
         if one.tokens != other.tokens or not _same_expert(terms, here, one, other):
             continue
-        if any(_lacks(terms, x, within) for x in (one, other) for within in (x.tokens - 1,)):
+        if not (_chooses(terms, one) and _chooses(terms, other)):
             continue
         found = _update_of(terms, (name, size), here, other)
         if found is not None:
@@ -418,10 +418,10 @@ def written_in_buffer(
     return None
 
 
-def _lacks(terms: Terms, earlier: _Earlier, last: int) -> bool:
-    """True if the token itself is not known to choose the expert."""
-    within = terms.within(earlier.token, 0, last)
-    return not within or not _holds(terms, earlier.chooses, {earlier.over: earlier.token})
+def _chooses(terms: Terms, earlier: _Earlier) -> bool:
+    """True if the token itself is known to choose the expert."""
+    within = terms.within(earlier.token, 0, earlier.tokens - 1)
+    return within and _holds(terms, earlier.chooses, {earlier.over: earlier.token})
 
 
 def _same_expert(terms: Terms, here: Node, one: _Earlier, other: _Earlier) -> bool:

@@ -10,6 +10,7 @@ from typing import Final, cast
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module, Role, Value
 from graphgen.name_pattern import name_pattern
+from graphgen.passes.quantization.quantizable_products import names
 
 # Keys of a quantization_config: patterns of modules, and exceptions.
 MODULES: Final = "quantized_modules"
@@ -33,7 +34,8 @@ def unlisted_modules(
     """The modules whose weight only products read, without the exceptions that are stated.
 
     As transformers converts a model: all linear layers but that of the logits, which GPTQ's
-    ``lm_head`` adds. An exception is a module, or one that holds it; ``re:`` begins a pattern.
+    ``lm_head`` adds. An exception is a run of the dotted name, with wildcards as in a shell;
+    ``re:`` begins a regular expression.
 
     Args:
         module: a logical module, built from ``config``.
@@ -48,12 +50,12 @@ def unlisted_modules(
     """
     stated = config.get("quantization_config", config.get("compression_config"))
     settings = cast("dict[str, object]", stated if isinstance(stated, dict) else {})
-    exceptions = [name for key in _EXCEPTIONS for name in _names(settings.get(key))]
+    exceptions = [name for key in _EXCEPTIONS for name in _listed(settings.get(key))]
     linear = dict(_linear(module))
     found = {
         base
         for base, dims in linear.items()
-        if config.get("vocab_size") not in dims or settings.get("lm_head")
+        if settings.get("lm_head") or not _gives_logits(base, dims, config)
         if not among or any(fnmatchcase(base, pattern) for pattern in among)
         if not any(_holds(name, base) for name in exceptions)
     }
@@ -73,9 +75,8 @@ def stated_modules(modules: Set[str], names: Iterable[str]) -> dict[str, list[st
     return {MODULES: patterns, SKIPPED: skipped}
 
 
-def _names(stated: object) -> Iterator[str]:
-    names = cast("list[object]", stated) if isinstance(stated, list) else []
-    return map(str, names)
+def _listed(stated: object) -> Iterator[str]:
+    return map(str, cast("list[object]", stated if isinstance(stated, list) else []))
 
 
 def _linear(module: Module) -> Iterator[tuple[str, Sequence[object]]]:
@@ -90,6 +91,11 @@ def _linear(module: Module) -> Iterator[tuple[str, Sequence[object]]]:
             yield base, row.logical.dims
 
 
+def _gives_logits(base: str, dims: Sequence[object], config: Mapping[str, object]) -> bool:
+    """True for the module outside of the layers whose outputs, or inputs, are the vocabulary."""
+    return _NUMBER.search(base) is None and config.get("vocab_size") in dims
+
+
 def _readers(values: Iterable[Value]) -> Iterator[str]:
     """The ops that read these values, moves of elements aside."""
     for value in values:
@@ -101,9 +107,9 @@ def _readers(values: Iterable[Value]) -> Iterator[str]:
 
 
 def _holds(exception: str, base: str) -> bool:
-    """True if an exception is a module, one that holds it, or a pattern of its name."""
+    """True if an exception is a module, a part of its dotted name, or a pattern of either."""
     if not exception.startswith("re:"):
-        return f".{exception}." in f".{base}."
+        return names(exception, base)
     try:
         return name_pattern(exception.removeprefix("re:")).match(base) is not None
     except ValueError as error:

@@ -272,7 +272,8 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
             GraphgenError: GG0908 before the model is loaded, GG0904 for an argument of a feature
                 that is not built, GG0901 for an unknown one, GG0402 for inputs that do not fit,
                 GG0705 for an unknown adapter, GG0701 for a prompt or sequence that is too long or
-                finds no free block, GG0702 for a row without a token.
+                finds no free block, GG0702 for a row without a token, GG0706 for a token that
+                the model does not have.
         """
         running = self.running()
         self.note_async_mode()
@@ -281,7 +282,8 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
         like = inputs_embeds if input_ids is None else input_ids
         if input_capture_hook is not None:
             input_capture_hook(like, attention_mask, position_ids, seq_ids, sampling_params)
-        rows = self._rows(ids, attention_mask, position_ids, seq_ids)
+        lengths = running.session.lengths
+        rows = self._cut(read_rows(ids, attention_mask, position_ids, seq_ids, lengths=lengths))
         draw = self._prepare_rows(running.session, rows, sampling_params, adapter_ids)
         with running.chosen(
             hidden_states=bool(output_hidden_states), inputs_embeds=embeds is not None
@@ -298,14 +300,8 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
             return None
         return max(self.running().model.settings.context)
 
-    def _rows(self, *given: object) -> Sequence[RowInput]:
-        """The rows of a call, cut where prompts are too long and the configuration allows it.
-
-        Args:
-            given: ids, mask, positions and ``seq_ids``, as for :func:`read_rows`.
-        """
-        session = self.running().session
-        rows = read_rows(*given, lengths=session.lengths, vocabulary=session.token_ids)
+    def _cut(self, rows: Sequence[RowInput]) -> Sequence[RowInput]:
+        """The rows of a call, cut where prompts are too long and the configuration allows it."""
         if (most := self.prompt_limit) is None:
             return rows
         made, cut = cut_rows(rows, most)

@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.aws_nxdi.user_arrays import integers
-from graphgen.runtime.session.session import check_token_ids
 
 Integers = npt.NDArray[np.int64]
 
@@ -39,7 +38,6 @@ def read_rows(
     seq_ids: object = None,
     *,
     lengths: npt.NDArray[np.int32],
-    vocabulary: int,
 ) -> list[RowInput]:
     """The rows of a call, in its order.
 
@@ -52,18 +50,17 @@ def read_rows(
         position_ids: [B,S]; the value at padding is ignored.
         seq_ids: [B]; by default 0, 1, ...
         lengths: tokens in each row of the cache so far.
-        vocabulary: number of token ids; 0 for no check of them.
 
     Raises:
         GraphgenError: GG0402 for inputs that do not fit each other or the cache, GG0702 for a row
-            without a token, GG0706 for one with a token outside of the vocabulary.
+            without a token.
     """
     ids = integers("input_ids", input_ids, 2)
     mask = None if attention_mask is None else integers("attention_mask", attention_mask, 2)
     positions = None if position_ids is None else integers("position_ids", position_ids, 2)
     rows = _rows(seq_ids, len(ids), len(lengths))
     _check_shapes(ids, mask, positions)
-    found = [
+    return [
         _row(
             int(row),
             ids[index],
@@ -73,11 +70,6 @@ def read_rows(
         )
         for index, row in enumerate(rows)
     ]
-    for row in found:
-        # A single token that continues a row may be padding of one that has ended.
-        if row.start == 0 or len(row.tokens) > 1:
-            check_token_ids(row.tokens, vocabulary, f"the row of seq_id {row.row}")
-    return found
 
 
 def cut_rows(rows: Sequence[RowInput], most: int) -> tuple[list[RowInput], int]:

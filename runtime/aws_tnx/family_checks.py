@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from itertools import count
 from typing import Any, Final, cast
 
 PROMPT: tuple[int, ...] = (3, 17, 9, 41, 5)
@@ -160,7 +159,8 @@ def _wanted(family: CheckedFamily, folder: str) -> tuple[int, ...]:
     import transformers
 
     config: Any = getattr(transformers, family.config)(**{**_WIDE, **family.sizes})
-    for seed in count(SEED):
+    seed = SEED
+    while True:
         torch.manual_seed(seed)  # pyright: ignore[reportUnknownMemberType]
         model: Any = getattr(transformers, family.model)(config).eval()
         if family.amp == "bf16":
@@ -169,7 +169,7 @@ def _wanted(family: CheckedFamily, folder: str) -> tuple[int, ...]:
         if is_clear:
             model.save_pretrained(folder)
             return tokens
-    raise AssertionError
+        seed += 1
 
 
 def _greedy(model: Any, family: CheckedFamily) -> tuple[tuple[int, ...], bool]:

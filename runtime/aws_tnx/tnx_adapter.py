@@ -121,14 +121,7 @@ class TnxApplication:
         if input_capture_hook is not None:
             input_capture_hook(input_ids, attention_mask, position_ids, seq_ids, sampling_params)
         session = self.model.session
-        rows = read_rows(
-            input_ids,
-            attention_mask,
-            position_ids,
-            seq_ids,
-            lengths=session.lengths,
-            vocabulary=session.token_ids,
-        )
+        rows = read_rows(input_ids, attention_mask, position_ids, seq_ids, lengths=session.lengths)
         ids, positions = packed([row.tokens for row in rows], [row.start for row in rows])
         places = np.array([row.row for row in rows], np.int32)
         draw = self._draw(rows, sampling_params)

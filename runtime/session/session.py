@@ -345,14 +345,27 @@ class Session:
         Raises:
             GraphgenError: GG0701 for a prompt longer than the largest prefill bucket or a sequence
                 longer than the largest decode bucket; GG0705 for inputs that contradict each other
-                or the lengths of the rows.
+                or the lengths of the rows; GG0706 for a token outside of the vocabulary.
         """
         call = step_call(
             tokens, positions, seq_ids, draw, self._width, self.lengths, features, ancestors
         )
+        if not verify and ancestors is None:
+            # Proposals may be anything, and are not accepted then.
+            self._check_tokens(call)
         columns = np.flatnonzero((call.positions >= 0).any(0))
         phase = VERIFY if verify else self.table.phase_of(call, len(columns))
         return self._collect(call, self._run_parts(phase, call, columns))
+
+    def _check_tokens(self, call: StepCall) -> None:
+        """Refuse tokens outside of the vocabulary, but for padding (GG0706)."""
+        if self._width:
+            return
+        # A single token that continues a row may be padding of one that has ended.
+        given = call.positions >= 0 if call.positions.shape[1] > 1 else call.positions == 0
+        for row in np.flatnonzero(given.any(1)).tolist():
+            name = f"the row of seq_id {call.seq_ids[row]}"
+            check_token_ids(call.tokens[row, given[row]].tolist(), self.token_ids, name)
 
     def start(
         self,

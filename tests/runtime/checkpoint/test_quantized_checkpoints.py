@@ -306,6 +306,7 @@ def test_a_configuration_without_weights_states_the_same_ones(case: str, tmp_pat
         ("modules_to_not_convert", ["lm_head", "model.layers.1.mlp"]),
         ("modules_to_not_convert", ["layers.1.mlp"]),
         ("ignore", ["lm_head", r"re:.*\.1\.mlp\..*"]),
+        ("exclude_modules", ["lm_head", "layers.1.mlp.*_proj"]),
         ("ignored_layers", [f"model.layers.1.mlp.{x}_proj" for x in ("gate", "up", "down")]),
     ],
 )
@@ -316,6 +317,13 @@ def test_exceptions_of_a_configuration_without_weights(key: str, names: list[str
     plain = build(CONFIG, dtype("f32")).entries(Role.WEIGHT)
     every = {row.name for row in plain if is_quantized(row.name)}
     assert narrow == {name for name in every if ".1.mlp." not in name}
+
+
+def test_a_layer_as_wide_as_the_vocabulary_is_no_table_of_logits():
+    wide = {**CONFIG, "intermediate_size": CONFIG["vocab_size"]}
+    found = from_configuration({**wide, "quantization_config": {"quant_method": "fbgemm_fp8"}})
+    assert found["model.layers.0.mlp.up_proj.weight"].startswith("f8e4m3fn")
+    assert found["lm_head.weight"].startswith("f32")
 
 
 def test_a_table_of_logits_is_quantized_where_gptq_says_so():

@@ -347,6 +347,19 @@ def test_a_step_that_contradicts_itself_is_refused(
     assert not session.lengths.any()
 
 
+def test_a_step_with_tokens_outside_of_the_vocabulary_is_refused():
+    session = even_session()
+    session.reset()
+    for wrong in (session.token_ids, -1):
+        for tokens, positions in ([[[5, wrong]], [[0, 1]]], [[[wrong]], [[0]]]):
+            with pytest.raises(GraphgenError, match=f"seq_id 1 has the token {wrong};") as caught:
+                session.step(tokens, positions, [1])
+            assert caught.value.code == "GG0706"
+        # Padding may be anything, and so may the token of a row that has ended.
+        session.step([[wrong, 5]], [[-1, 0]], [1])
+        session.step([[wrong]], [[1]], [1])
+
+
 def test_a_prompt_longer_than_the_prefill_buckets_names_their_option():
     with pytest.raises(GraphgenError) as caught:
         uneven_session().prefill([[1] * 20])
