@@ -379,7 +379,7 @@ LOADING = owned_by(
         BOOL,
         False,
         "starts a step before the tokens of the one before are read; needs on-device sampling",
-        RunTimeSetting("decode steps of generate, inference_demo and benchmark_sampling"),
+        RunTimeSetting("decode steps of forward, generate, inference_demo and benchmark_sampling"),
         source="C12",
         served="steps of the engine",
     ),

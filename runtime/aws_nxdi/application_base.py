@@ -266,15 +266,19 @@ class NeuronApplicationBase(ModuleBehavior):
         if not self.neuron_config.value("async_mode"):
             return
         note = (
-            "NeuronConfig.async_mode = True has no effect on forward, on proposed tokens, and on "
-            "stages or logits in generate: a step waits for the tokens of the one before"
+            "NeuronConfig.async_mode = True: a step starts before the tokens of the last one are "
+            "read; steps that propose tokens wait"
         )
-        if self.starts_ahead:
+        if not self.hands_over():
             note = (
-                "NeuronConfig.async_mode = True: steps of generate start before the tokens of the "
-                "last one are read; those of forward wait"
+                "NeuronConfig.async_mode = True has no effect on stages, on logits and on proposed "
+                "tokens: a step waits for the tokens of the one before"
             )
         print_notes([note], self._noted)
+
+    def hands_over(self) -> bool:
+        """True if the programs hand the tokens of a step to the next one on the devices."""
+        return False
 
     def _remarks(self, target: str) -> Sequence[str]:
         """Remarks that depend on the model or on the target."""
@@ -577,6 +581,10 @@ class NeuronApplicationBase(ModuleBehavior):
 
     def running(self) -> ProgramForms:
         """The loaded model (GG0908)."""
+        return self.forms()
+
+    def forms(self) -> ProgramForms:
+        """The loaded model (GG0908), whatever has been started."""
         if self._running is None:
             raise GraphgenError(
                 "GG0908",

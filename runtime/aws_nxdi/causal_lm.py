@@ -18,8 +18,10 @@ from graphgen.runtime.aws_config.lora_settings import lora_config, with_adapter_
 from graphgen.runtime.aws_config.neuron_config import NeuronConfig
 from graphgen.runtime.aws_nxdi.application_base import NeuronApplicationBase
 from graphgen.runtime.aws_nxdi.forward_inputs import RowInput, cut_rows, read_rows
+from graphgen.runtime.aws_nxdi.program_forms import ProgramForms
 from graphgen.runtime.aws_nxdi.row_adapters import RowAdapters, refuse_adapters
 from graphgen.runtime.aws_nxdi.row_sampling import RandomNumbers, row_draw
+from graphgen.runtime.aws_nxdi.steps_ahead import ForwardAhead, hands_over
 from graphgen.runtime.aws_nxdi.user_arrays import UserArray, as_numpy, as_user_array
 from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.model import BuiltModel
@@ -213,6 +215,7 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
         self.adapters: RowAdapters | None = None
         self.kv_cache_populated = False
         self.random: RandomNumbers = np.random.default_rng().random
+        self._ahead = ForwardAhead(self)
 
     @classmethod
     def model_type(cls) -> str:
@@ -229,6 +232,7 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
     ) -> Session:
         session, lora = super()._start(model, programs, weights), lora_config(self.neuron_config)
         self.adapters = None if lora is None else RowAdapters(session, model, lora)
+        self._ahead = ForwardAhead(self)
         return session
 
     @in_attributes
@@ -275,33 +279,66 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
                 finds no free block, GG0702 for a row without a token, GG0706 for a token that
                 the model does not have.
         """
-        running = self.running()
+        self.forms()
         self.note_async_mode()
         refuse_unbuilt(others)
         ids, embeds = _tokens_or_embeddings(input_ids, inputs_embeds)
-        like = inputs_embeds if input_ids is None else input_ids
+        like = input_ids if embeds is None else inputs_embeds
         if input_capture_hook is not None:
             input_capture_hook(like, attention_mask, position_ids, seq_ids, sampling_params)
-        lengths = running.session.lengths
-        rows = self._cut(read_rows(ids, attention_mask, position_ids, seq_ids, lengths=lengths))
-        draw = self._prepare_rows(running.session, rows, sampling_params, adapter_ids)
-        with running.chosen(
-            hidden_states=bool(output_hidden_states), inputs_embeds=embeds is not None
-        ) as session:
-            result = run_rows(session, rows, as_numpy(ids).shape[1], draw, embeds)
+        rows = self._rows(ids, attention_mask, position_ids, seq_ids)
+        hidden, width = bool(output_hidden_states), as_numpy(ids).shape[1]
+        if embeds is None and not hidden:
+            result = self._stepped(rows, width, sampling_params, adapter_ids)
+        else:
+            draw = self._prepare_rows(self.running().session, rows, sampling_params, adapter_ids)
+            with self.forms().chosen(hidden_states=hidden, inputs_embeds=embeds is not None) as on:
+                result = run_rows(on, rows, width, draw, embeds)
         self.kv_cache_populated = True
-        output = _output(result, like)
-        return output if return_dict is not False else tuple(output)
+        return _output(result, like, return_dict)
+
+    def running(self) -> ProgramForms:
+        """The loaded model (GG0908); a step that ``async_mode`` started is taken back."""
+        running = self.forms()
+        self._ahead.forget(running.session)
+        return running
+
+    def hands_over(self) -> bool:
+        """True if the programs hand the tokens of a step to the next one on the devices."""
+        return hands_over(self.forms().session)
+
+    @property
+    def _goes_ahead(self) -> bool:
+        """True if calls of ``forward`` start the step that follows; ``generate`` has its own."""
+        return bool(self.neuron_config.value("async_mode")) and not self.starts_ahead
+
+    def _stepped(
+        self, rows: Sequence[RowInput], width: int, sampling_params: object, adapter_ids: object
+    ) -> RowResults:
+        """The results of a call of the usual programs; ``async_mode`` starts the next step."""
+        ahead = self._ahead if self._goes_ahead and all(row.start for row in rows) else None
+        if ahead is not None:
+            self._give_adapters(rows, adapter_ids)
+            done = ahead.results(rows, sampling_params, self.forms().session)
+            if done is not None:
+                return done
+        session = self.running().session
+        draw = self._prepare_rows(session, rows, sampling_params, adapter_ids)
+        result = run_rows(session, rows, width, draw)
+        if ahead is not None:
+            ahead.after(rows, sampling_params, session, result)
+        return result
 
     @property
     def prompt_limit(self) -> int | None:
         """Tokens that longer prompts are cut to, where the configuration allows it."""
         if not self.neuron_config.value("allow_input_truncation"):
             return None
-        return max(self.running().model.settings.context)
+        return max(self.forms().model.settings.context)
 
-    def _cut(self, rows: Sequence[RowInput]) -> Sequence[RowInput]:
+    def _rows(self, *given: object) -> Sequence[RowInput]:
         """The rows of a call, cut where prompts are too long and the configuration allows it."""
+        rows = read_rows(*given, lengths=self._ahead.lengths(self.forms().session))
         if (most := self.prompt_limit) is None:
             return rows
         made, cut = cut_rows(rows, most)
@@ -321,11 +358,15 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
         """Give rows their adapters and blocks; how their tokens are drawn."""
         draw = row_draw(session, len(rows), sampling_params, self.neuron_config, self.random)
         reserve_blocks(session, {row.row: row.start + len(row.tokens) for row in rows})
+        self._give_adapters(rows, ids)
+        return draw
+
+    def _give_adapters(self, rows: Sequence[RowInput], ids: object) -> None:
+        """Let prompts use their adapters, and check those of other rows."""
         if self.adapters is None:
             refuse_adapters(ids)
         else:
             self.adapters.give(rows, ids)
-        return draw
 
     def reset(self) -> None:
         """Forget all sequences; the next call has to run prompts. The cache is not cleared."""
@@ -333,7 +374,7 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
         if self.adapters is not None:
             self.adapters.forget()
         if self._running is not None:
-            self._running.session.lengths[:] = 0
+            self.running().session.lengths[:] = 0
 
     def order_rows(self, sources: Sequence[int]) -> None:
         """Let the first rows of the cache become what rows ``sources`` were, as beams go on.
@@ -367,13 +408,15 @@ def _tokens_or_embeddings(
     return np.zeros(array.shape[:2], np.int64), array.astype(np.float32)
 
 
-def _output(result: RowResults, like: object) -> CausalLMOutput:
-    """The results in the kind of ``like``."""
+def _output(
+    result: RowResults, like: object, return_dict: bool | None
+) -> CausalLMOutput | tuple[object, ...]:
+    """The results in the kind of ``like``; a tuple where ``return_dict`` is False."""
     logits, tokens = result.logits, result.tokens
     hidden = tuple(as_user_array(array, like) for array in result.hidden_states)
     kind = as_numpy(like).dtype
     integer = kind if kind.kind in "iu" else np.dtype(np.int64)
-    return CausalLMOutput(
+    output = CausalLMOutput(
         logits=None if logits is None else as_user_array(logits[:, None, :], like),
         tokens=None if tokens is None else as_user_array(tokens.astype(integer), like),
         hidden_states=hidden or None,
@@ -383,3 +426,4 @@ def _output(result: RowResults, like: object) -> CausalLMOutput:
         )
         or None,
     )
+    return output if return_dict is not False else tuple(output)

@@ -1,20 +1,24 @@
-"""Decode steps of ``generate`` that start before the tokens of the step before are read."""
+"""``async_mode``: decode steps that start before the tokens of the step before are read."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Final, Protocol, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from graphgen.errors import GraphgenError
 from graphgen.runtime.aws_config.neuron_config import NeuronConfig
+from graphgen.runtime.aws_nxdi.forward_inputs import RowInput
 from graphgen.runtime.aws_nxdi.generation_model import RandomNumbers
 from graphgen.runtime.aws_nxdi.row_sampling import row_draw
+from graphgen.runtime.aws_nxdi.user_arrays import as_numpy
 from graphgen.runtime.session.async_conditions import check_async
 from graphgen.runtime.session.pending_step import DeviceToken, PendingStep
+from graphgen.runtime.session.row_results import RowResults
 from graphgen.runtime.session.session import Session, reserve_blocks
 from graphgen.runtime.session.step_call import Ints
 
@@ -42,6 +46,10 @@ class AheadModel(Protocol):
     starts_ahead: bool
 
     def running(self) -> _Running:
+        """The loaded programs (GG0908), without a step that no call has read."""
+        ...
+
+    def forms(self) -> _Running:
         """The loaded programs (GG0908)."""
         ...
 
@@ -95,12 +103,37 @@ class StepsAhead:
         session.take_back(kept)
 
     def _start(self, tokens: Ints, positions: Ints, after: PendingStep | None) -> PendingStep:
-        session, rows = self.model.running().session, len(tokens)
-        config = self.model.neuron_config
-        reserve_blocks(session, {row: int(at) + 1 for row, at in enumerate(positions)})
-        draw = row_draw(session, rows, self.sampling_params, config, self.model.random)
-        fed = {} if after is None else {row: DeviceToken(after, row) for row in range(rows)}
-        return session.start(tokens[:, None], positions[:, None], np.arange(rows), draw, fed)
+        rows = np.arange(len(tokens), dtype=np.int32)
+        return start_step(self.model, rows, tokens, positions, self.sampling_params, after)
+
+
+def start_step(
+    model: AheadModel,
+    rows: Ints,
+    tokens: Ints,
+    positions: Ints,
+    sampling_params: object,
+    after: PendingStep | None,
+) -> PendingStep:
+    """Start one more token of some rows, with their blocks and random numbers.
+
+    Args:
+        model: the application.
+        rows: s32 [B], rows of the cache.
+        tokens: s32 [B], the inputs; not read where ``after`` is given.
+        positions: s32 [B], theirs.
+        sampling_params: f32 [B,3], for programs that draw.
+        after: the step that chooses the inputs, of the same rows.
+
+    Raises:
+        GraphgenError: GG0701 where there are too few blocks.
+    """
+    session = model.forms().session
+    needs = {int(row): int(at) + 1 for row, at in zip(rows, positions, strict=True)}
+    reserve_blocks(session, needs)
+    draw = row_draw(session, len(rows), sampling_params, model.neuron_config, model.random)
+    fed = {} if after is None else {place: DeviceToken(after, place) for place in range(len(rows))}
+    return session.start(tokens[:, None], positions[:, None], rows, draw, fed)
 
 
 @contextmanager
@@ -116,11 +149,7 @@ def steps_ahead(model: object, sampling_params: object) -> Generator[StepsAhead 
         return
     ahead = cast(AheadModel, model)
     session = ahead.running().session
-    try:
-        check_async(session)
-    except GraphgenError as error:
-        if error.code != "GG0705":
-            raise
+    if not hands_over(session):
         yield None
         return
     ahead.starts_ahead = True
@@ -128,3 +157,138 @@ def steps_ahead(model: object, sampling_params: object) -> Generator[StepsAhead 
         yield StepsAhead(ahead, sampling_params, session.limit)
     finally:
         ahead.starts_ahead = False
+
+
+@dataclass(frozen=True, slots=True)
+class StartedStep:
+    """The step that follows a call of ``forward``, started before the next call.
+
+    Attributes:
+        step: not read yet.
+        rows: the row of the cache of each sequence, in the order of the call.
+        before: s32 [R], tokens in each row of the cache before the step.
+        after: the step whose tokens are its inputs; ``None`` where ``tokens`` are.
+        tokens: s32 [B], its inputs.
+        sampling: f32 [B,3], ``sampling_params`` of the call before; ``None`` for none.
+        changes: of the session after the start: another number says that rows have changed.
+    """
+
+    step: PendingStep
+    rows: tuple[int, ...]
+    before: Ints
+    after: PendingStep | None
+    tokens: Ints | None
+    sampling: npt.NDArray[np.float32] | None
+    changes: int
+
+    def answers(self, rows: Sequence[RowInput], sampling: object, session: Session) -> bool:
+        """True if a call with these rows and sampling settings is this step."""
+        if session.changes != self.changes or tuple(row.row for row in rows) != self.rows:
+            return False
+        chosen = self.after.read().tokens if self.after is not None else self.tokens
+        assert chosen is not None
+        given = _sampling(sampling)
+        same = given is self.sampling or (
+            given is not None
+            and self.sampling is not None
+            and np.array_equal(given, self.sampling)
+        )
+        return same and all(
+            row.tokens == (int(token),) and row.start == int(self.before[row.row])
+            for row, token in zip(rows, chosen, strict=True)
+        )
+
+
+class ForwardAhead:
+    """The step after a call of ``forward``, where ``async_mode`` starts it.
+
+    A call in which each row is one more token starts the step that follows: with the tokens that
+    the programs choose, handed over on the devices where the call itself was started so. A call
+    that is another one takes the step back; its random numbers stay drawn.
+
+    Args:
+        model: the application.
+    """
+
+    def __init__(self, model: AheadModel) -> None:
+        self._model: Final = model
+        self._started: StartedStep | None = None
+
+    def lengths(self, session: Session) -> Ints:
+        """Tokens in each row of the cache, s32 [R], without those of a started step."""
+        started = self._started
+        if started is None or started.changes != session.changes:
+            return session.lengths
+        return started.before
+
+    def forget(self, session: Session) -> None:
+        """Take a started step back."""
+        started, self._started = self._started, None
+        if started is not None and started.changes == session.changes:
+            session.take_back(started.before)
+            reserve_blocks(session, {row: int(started.before[row]) for row in started.rows})
+
+    def results(
+        self, rows: Sequence[RowInput], sampling: object, session: Session
+    ) -> RowResults | None:
+        """The results of a call that a started step answers; ``None`` for another call.
+
+        The step after it is started before its results are read.
+        """
+        started = self._started
+        if started is None or not started.answers(rows, sampling, session):
+            self.forget(session)
+            return None
+        self._started = None
+        self._start(rows, sampling, session, started.step, None)
+        return started.step.read()
+
+    def after(
+        self, rows: Sequence[RowInput], sampling: object, session: Session, result: RowResults
+    ) -> None:
+        """Start the step after a call that was run at once."""
+        if all(len(row.tokens) == 1 for row in rows):
+            self._start(rows, sampling, session, None, result.tokens)
+
+    def _start(
+        self,
+        rows: Sequence[RowInput],
+        sampling: object,
+        session: Session,
+        after: PendingStep | None,
+        tokens: Ints | None,
+    ) -> None:
+        """Start a step with the tokens that ``after`` chooses, or with ``tokens`` s32 [B]."""
+        positions = np.array([row.start + 1 for row in rows], np.int32)
+        if session.watched or not hands_over(session) or int(positions.max()) >= session.limit:
+            return
+        if len(rows) > session.table.batches("decode")[-1]:
+            return
+        before, places = session.lengths.copy(), np.array([row.row for row in rows], np.int32)
+        given = np.zeros(len(rows), np.int32) if tokens is None else tokens.astype(np.int32)
+        try:
+            step = start_step(self._model, places, given, positions, sampling, after)
+        except GraphgenError as error:
+            # A call that needs the blocks asks for them, and says so.
+            if error.code != "GG0701":
+                raise
+            return
+        self._started = StartedStep(
+            step, (*places.tolist(),), before, after, tokens, _sampling(sampling), session.changes
+        )
+
+
+def _sampling(given: object) -> npt.NDArray[np.float32] | None:
+    """A copy of ``sampling_params``: the caller may write into it between calls."""
+    return None if given is None else np.array(as_numpy(given), np.float32)
+
+
+def hands_over(session: Session) -> bool:
+    """True if the programs hand the tokens of a step to the next one on the devices."""
+    try:
+        check_async(session)
+    except GraphgenError as error:
+        if error.code != "GG0705":
+            raise
+        return False
+    return True

@@ -393,7 +393,7 @@ class Session:
         columns = np.flatnonzero((call.positions >= 0).any(0))
         phase = self.table.phase_of(call, len(columns))
         at_once = len(call.seq_ids) <= self.table.batches(phase)[-1]
-        if at_once and not self._watched and len(self.table.parts(phase, columns)) == 1:
+        if at_once and not self.watched and len(self.table.parts(phase, columns)) == 1:
             return self._started(phase, call.part(np.arange(len(call.seq_ids)), columns), waiting)
         for row, token in waiting.items():
             call.tokens[row, call.positions[row] >= 0] = token.read()
@@ -524,7 +524,7 @@ class Session:
             groups = [active[start : start + most] for start in range(0, len(active), most)]
             begun = (self._begun(phase, call.part(rows, part)) for rows in groups)
             # Stages of a pipeline work on several groups of rows at a time.
-            for rows, read in zip(groups, begun if self._watched else [*begun], strict=True):
+            for rows, read in zip(groups, begun if self.watched else [*begun], strict=True):
                 yield rows, part, read()
 
     def _collect(self, call: StepCall, parts: Iterable[tuple[Index, Index, Outputs]]) -> RowResults:
@@ -532,7 +532,8 @@ class Session:
         return collected(call.positions.shape, parts, self._is_per_token)
 
     @property
-    def _watched(self) -> bool:
+    def watched(self) -> bool:
+        """True if every step is read at once, for observers or for the features of a draft."""
         return bool(self.observers) or self.feature_log is not None
 
     def _is_per_token(self, name: str) -> bool:

@@ -295,13 +295,13 @@ def test_every_family_runs(family: str, tmp_path: Path):
 def test_async_mode_is_noted_where_steps_wait(
     llama: Checkpoint, capsys: pytest.CaptureFixture[str]
 ):
-    config = llama.config(seq_len=16, async_mode=True, on_device_sampling_config={})
+    config = llama.config(seq_len=16, async_mode=True, on_device_sampling_config={}, pp_degree=2)
     model = NeuronLlamaForCausalLM(llama.path, config).to_cpu()
     assert "async_mode" not in capsys.readouterr().err
     model.forward(np.array([[5, 6, 7]]))
     model.forward(np.array([[9]]), seq_ids=np.array([0]), position_ids=np.array([[3]]))
     err = capsys.readouterr().err
-    assert err.count("NeuronConfig.async_mode = True has no effect on forward") == 1
+    assert err.count("NeuronConfig.async_mode = True has no effect on stages") == 1
 
 
 def test_settings_of_all_rows_are_plain_numbers():
