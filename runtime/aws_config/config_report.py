@@ -90,7 +90,11 @@ def report_of(values: Mapping[str, object], owner: str, target: str = CPU) -> Co
         kind.owner,
         target,
         _lines(config, target, ""),
-        (*config.notes(target), *_kernel_notes(config, target), *environment_notes(os.environ)),
+        (
+            *config.notes(target),
+            *_kernel_notes(config, target),
+            *environment_notes(os.environ, target),
+        ),
         problems,
         config,
         settings,

@@ -16,6 +16,7 @@ from graphgen.runtime.aws_config.attribute import (
     PartOf,
     RunTimeSetting,
 )
+from graphgen.runtime.aws_config.strict_config import CPU
 from graphgen.runtime.distributed.launch_plan import number_of
 from graphgen.runtime.distributed.process_group import PLACE
 
@@ -194,6 +195,8 @@ _SHARED = (
     "OPENAI_API_KEY",
     "OMP_NUM_THREADS",
 )
+# Read where programs are compiled for a Neuron target, and not on the CPU.
+_COMPILER = ("NEURON_LOGICAL_NC_CONFIG", "NEURON_PLATFORM_TARGET_OVERRIDE", "NEURON_CC_FLAGS")
 # Folder of compiled programs, for vLLM and for graphgen serve.
 COMPILED_ARTIFACTS: Final = "NEURON_COMPILED_ARTIFACTS"
 
@@ -223,26 +226,37 @@ def check_nodes(environ: Mapping[str, str], ranks: int) -> None:
         )
 
 
-def print_notes(notes: Iterable[str], noted: set[str]) -> None:
+def print_notes(notes: Iterable[str], noted: set[str], target: str = CPU) -> None:
     """Print remarks and those about variables on stderr, each once.
 
     Args:
         notes: of a configuration.
         noted: what was printed before; it grows.
+        target: of the programs.
     """
-    for note in (*notes, *environment_notes(os.environ)):
+    for note in (*notes, *environment_notes(os.environ, target)):
         if note not in noted:
             noted.add(note)
             print(printable(f"note: {note}"), file=sys.stderr)
 
 
-def environment_notes(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """A remark for each variable of AWS's that is set and has no effect."""
+def environment_notes(environ: Mapping[str, str], target: str = CPU) -> tuple[str, ...]:
+    """A remark for each variable of AWS's that is set and has no effect on programs of a target."""
     return tuple(
-        f"the variable {row.name} has no effect: {row.effect.because}"
+        f"the variable {row.name} has no effect{_reason(row)}"
         for row in VARIABLES
-        if isinstance(row.effect, NoEffect)
-        and row.name in environ
-        and row.name not in _SHARED
-        and (row.effect is not _NODES or PLACE not in environ)
+        if row.name in environ and row.name not in _SHARED
+        if _has_no_effect(row, target, is_node=PLACE in environ)
     )
+
+
+def _has_no_effect(row: EnvironmentVariable, target: str, *, is_node: bool) -> bool:
+    if row.name in _COMPILER:
+        return target == CPU
+    return isinstance(row.effect, NoEffect) and (row.effect is not _NODES or not is_node)
+
+
+def _reason(row: EnvironmentVariable) -> str:
+    if isinstance(row.effect, NoEffect):
+        return f": {row.effect.because}"
+    return " on the CPU: programs for a Neuron target read it"

@@ -39,6 +39,7 @@ from graphgen.runtime.aws_config.model_checks import (
 )
 from graphgen.runtime.aws_config.neuron_config import NeuronConfig
 from graphgen.runtime.aws_config.quantization_rows import quantized_checkpoint
+from graphgen.runtime.aws_config.strict_config import CPU
 from graphgen.runtime.aws_nxdi.base_model import (
     PHASES,
     ModelWrapper,
@@ -255,7 +256,8 @@ class NeuronApplicationBase(ModuleBehavior):
         check_nodes(os.environ, cast(int, self.neuron_config.value("world_size")))
         notes, device = self._notes(target), self.target()
         of_device = {_subject(note): note for note in self._notes(device)} if device else {}
-        print_notes([of_device.get(_subject(note), note) for note in notes], self._noted)
+        shown = [of_device.get(_subject(note), note) for note in notes]
+        print_notes(shown, self._noted, device or target)
 
     def _notes(self, target: str) -> Sequence[str]:
         """All remarks on the configuration."""
@@ -274,7 +276,7 @@ class NeuronApplicationBase(ModuleBehavior):
                 "NeuronConfig.async_mode = True has no effect on stages, on logits and on proposed "
                 "tokens: a step waits for the tokens of the one before"
             )
-        print_notes([note], self._noted)
+        print_notes([note], self._noted, self.target() or CPU)
 
     def hands_over(self) -> bool:
         """True if the programs hand the tokens of a step to the next one on the devices."""

@@ -189,9 +189,7 @@ class StartedStep:
         assert chosen is not None
         given = _sampling(sampling)
         same = given is self.sampling or (
-            given is not None
-            and self.sampling is not None
-            and np.array_equal(given, self.sampling)
+            given is not None and self.sampling is not None and np.array_equal(given, self.sampling)
         )
         return same and all(
             row.tokens == (int(token),) and row.start == int(self.before[row.row])

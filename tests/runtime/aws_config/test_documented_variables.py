@@ -24,3 +24,12 @@ def test_a_variable_of_a_device_is_noted(name: str, reason: str):
     (note,) = environment_notes({name: "1", "HOME": "x"})
     assert note.startswith(f"the variable {name} has no effect: ")
     assert reason in note
+
+
+@pytest.mark.parametrize(
+    "name", ["NEURON_CC_FLAGS", "NEURON_LOGICAL_NC_CONFIG", "NEURON_PLATFORM_TARGET_OVERRIDE"]
+)
+def test_a_variable_of_compilation_is_noted_on_the_cpu(name: str):
+    (note,) = environment_notes({name: "2"})
+    assert note.startswith(f"the variable {name} has no effect on the CPU: ")
+    assert environment_notes({name: "2"}, "trn2") == ()

@@ -173,7 +173,10 @@ def test_variables_without_effect_are_named():
     given = {"NXD_CPU_MODE": "1", "NEURON_CC_FLAGS": "-O2", "RANK": "0", "HOME": "x"}
     assert environment_notes(given) == (
         "the variable NXD_CPU_MODE has no effect: it always is on the CPU",
+        "the variable NEURON_CC_FLAGS has no effect on the CPU: programs for a Neuron target "
+        "read it",
     )
+    assert environment_notes(given, "trn2") == (environment_notes(given)[0],)
 
 
 def test_required_attributes_must_be_given():
