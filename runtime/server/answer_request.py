@@ -284,8 +284,8 @@ def _given(body: Json, name: str) -> Json:
 
 
 def check_model(fields: Fields, model: ServedModel) -> None:
-    """Refuse another model than this one and its adapters (status 404)."""
-    if fields["model"] not in model.names:
+    """Refuse another model than this one and its adapters (status 404); none means this one."""
+    if fields["model"] not in (None, *model.names):
         raise model.unknown(str(fields["model"]))
 
 
@@ -394,7 +394,7 @@ def _settings(fields: Fields, model: ServedModel, logprobs: int | None) -> Servi
         logit_bias=bias,
         frequency_penalty=cast(float, fields["frequency_penalty"]),
         presence_penalty=cast(float, fields["presence_penalty"]),
-        adapter="" if fields["model"] == model.name else str(fields["model"]),
+        adapter="" if fields["model"] in (None, model.name) else str(fields["model"]),
         skip_special=bool(fields["skip_special_tokens"]),
     )
 

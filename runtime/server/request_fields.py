@@ -133,7 +133,7 @@ RESPONSE_FORMAT = record(
 )
 
 _COMMON = (
-    body_field("model", text(1), "Name of the model, as /v1/models lists it.", required=True),
+    body_field("model", text(1), "As /v1/models lists it; the served model where it is left out."),
     body_field("n", integer(1, MOST_CHOICES), "Answers to a prompt.", 1),
     body_field("temperature", number(0, 2), "Scores are divided by it; 0 for the best token.", 1.0),
     body_field("top_p", number(0, 1), "Keep tokens that together have this probability.", 1.0),

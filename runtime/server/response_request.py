@@ -173,7 +173,7 @@ def _stored(value: object) -> bool:
 
 _NOT_STORED = value_type(_stored, "false", "false", {"const": False})
 RESPONSE_FIELDS = (
-    body_field("model", text(1), "Name of the model, as /v1/models lists it.", required=True),
+    body_field("model", text(1), "As /v1/models lists it; the served model where it is left out."),
     body_field(
         "input",
         either("a string or an array of items", _input_kind, TEXT, _INPUT_ITEMS),

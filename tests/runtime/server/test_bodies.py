@@ -288,7 +288,7 @@ def malformed(draw: st.DrawFn) -> tuple[str, bytes]:
     body = dict(GOOD[path])
     kind = draw(st.sampled_from(["field", "missing", "unknown", "cut", "value"]))
     if kind == "missing":
-        del body[draw(st.sampled_from(["model", "prompt" if path == COMPLETIONS else "messages"]))]
+        del body["prompt" if path == COMPLETIONS else "messages"]
     elif kind == "unknown":
         body["x" + draw(st.text(max_size=9))] = draw(values)
     elif kind == "value":
@@ -483,6 +483,19 @@ def test_what_a_grammar_may_cost_is_bounded(monkeypatch: pytest.MonkeyPatch):
     assert 0 < limits.step_lexer_fuel <= 200_000
     assert 0 < limits.initial_lexer_fuel <= 1_000_000
     assert 0 < limits.step_max_items <= 50_000
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [*GOOD.items(), ("/v1/responses", {"input": "a", "max_output_tokens": 1})],
+)
+def test_a_body_without_a_model_is_for_the_served_one(
+    client: TestClient, path: str, body: dict[str, Any]
+):
+    given = {name: value for name, value in body.items() if name != "model"}
+    response = client.post(path, json=given)
+    assert response.status_code == 200, response.text
+    assert response.json()["model"] == NAME
 
 
 @pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/score"])
