@@ -14,15 +14,19 @@ from graphgen.runtime.aws_nxdi.causal_lm import NeuronBaseForCausalLM
 from graphgen.runtime.speculation.speculator import Speculator
 
 _KEPT = "draft_model_modules_to_not_convert"
-# Attributes of the target that its draft does not have: a draft's programs give logits.
-_OF_TARGET = ("on_device_sampling_config", "output_logits", "spec_batch_size", _KEPT)
+# Attributes of the target that its draft does not have: a draft's programs give logits, and have no
+# adapters.
+_OF_TARGET = (
+    *("on_device_sampling_config", "output_logits", "spec_batch_size", "lora_config"),
+    _KEPT,
+)
 
 
 def make_draft(given: DemoArguments) -> NeuronBaseForCausalLM | None:
     """The application of the draft; ``None`` where no flag names one or the model has it.
 
     It has the attributes of the target, but for its own ranks, the modules that it does not
-    quantize, and sampling, as the host accepts.
+    quantize, adapters, and sampling, as the host accepts.
 
     Raises:
         GraphgenError: GG09xx for the configuration, GG06xx for the checkpoint.

@@ -301,7 +301,7 @@ class Demo:
         if self.draft is not None or is_eagle(self.given):
             decode = draft_speculator(self.app, self.draft, len(prompts)).decode
         if self.app.adapters is not None:
-            self.app.adapters.use(adapters_of_prompts(self.given, len(prompts)))
+            self.app.adapters.use(adapters_of_prompts(self.given, len(prompts)), len(prompts))
         session = self.app.running().session
         mode = self.in_flight
         return generate(session, prompts, request, async_mode=mode, decode=decode)[0]

@@ -16,23 +16,20 @@ from graphgen.runtime.aws_config.neuron_config import FusedSpecNeuronConfig
 from graphgen.runtime.aws_nxdi.causal_lm import NeuronBaseForCausalLM
 from graphgen.runtime.aws_nxdi.model_classes import CAUSAL_LM
 
-_SWITCH, _ID = "--enable-lora", "--adapter-id"
-# Flags whose runs are not compared or proposed with adapters.
-_WITHOUT = ("--draft-model-path", "--check-accuracy-mode")
+_SWITCH, _ID, _CHECK = "--enable-lora", "--adapter-id", "--check-accuracy-mode"
 
 
 def check_adapter_flags(given: DemoArguments) -> None:
-    """Refuse flags of adapters without effect (GG0705), and modes without adapters (GG0904)."""
+    """Refuse flags of adapters without effect (GG0705), and checks with adapters (GG0904)."""
     for flag in given.values:
         row = DEMO_FLAGS.get(flag)
         if row is not None and row.group == "LoRA" and not given.get(_SWITCH):
             raise no_effect(flag, _SWITCH)
     if _ID not in given.values:
         return
-    for flag in _WITHOUT:
-        if given.get(flag) not in (None, "skip-accuracy-check"):
-            what = f"{flag} with {_ID} is not built yet"
-            raise GraphgenError("GG0904", what, help="leave one of them out")
+    if given.get(_CHECK) not in (None, "skip-accuracy-check"):
+        what = f"{_CHECK} with {_ID} is not built yet"
+        raise GraphgenError("GG0904", what, help="leave one of them out")
     ids, prompts = adapter_ids(given), cast("list[str]", given.get("--prompt", []))
     if prompts and len(ids) not in (1, len(prompts)):
         raise GraphgenError(

@@ -105,6 +105,25 @@ def draft_attributes(fused: object) -> NeuronConfig | None:
     return None if config is None else config.neuron_config
 
 
+def check_draft_adapters(config: InferenceConfig) -> None:
+    """Refuse adapters of a draft's own (GG0904).
+
+    A draft whose ``lora_config`` is its target's is a copy of the target that only speculation was
+    taken from, as AWS's documents make it; it proposes without adapters.
+    """
+    own = draft_attributes(config.fused_spec_config)
+    lora = None if own is None else own.value("lora_config")
+    if lora is None or lora == config.neuron_config.value("lora_config"):
+        return
+    raise GraphgenError(
+        "GG0904",
+        "lora_config of a draft's NeuronConfig: adapters of a draft are not built yet; rows of the "
+        "target have those of its own lora_config",
+        help="leave lora_config of draft_config out, or give a draft_model_path with an adapter "
+        "merged into its weights",
+    )
+
+
 def is_fused(attributes: NeuronConfig) -> bool:
     """True for programs of draft and target; EAGLE's are programs of their own."""
     fused = bool(attributes.value("enable_fused_speculation"))
@@ -175,9 +194,11 @@ def fused_settings(config: InferenceConfig, settings: CompileConfig) -> CompileC
     attributes = draft_attributes(config.fused_spec_config)
     if attributes is None:
         return made
+    attributes = copy.deepcopy(attributes)
+    # A copy of its target's, which it has not.
+    attributes.lora_config = None
     kept = config.neuron_config.value("draft_model_modules_to_not_convert")
     if kept is not None:
-        attributes = copy.deepcopy(attributes)
         attributes.modules_to_not_convert = kept
     own = compile_settings(attributes, settings.target)
     dtype = made.dtype if own.dtype == AS_DECLARED else own.dtype

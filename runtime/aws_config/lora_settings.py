@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, cast
+from typing import cast
 
 from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
@@ -13,8 +13,6 @@ from graphgen.runtime.aws_config.neuron_config import LoraServingConfig, NeuronC
 from graphgen.runtime.checkpoint.config_file import read_json_object
 from graphgen.runtime.lora.loaded_adapters import needed_settings
 
-# Features whose programs have a draft or heads beside the model.
-_WITHOUT_ADAPTERS: Final = ("enable_fused_speculation", "enable_eagle_speculation", "is_medusa")
 _FOLDER, _DEVICE, _HOST = "lora-ckpt-dir", "lora-ckpt-paths", "lora-ckpt-paths-cpu"
 
 
@@ -28,21 +26,11 @@ def check_adapters(config: NeuronConfig) -> None:
     """Check the attributes of adapters beside those of NeuronConfig; no file is read.
 
     Raises:
-        GraphgenError: GG0903 for attributes that contradict NeuronConfig, GG0904 for features that
-            are not built with adapters.
+        GraphgenError: GG0903 for another batch than the model's, GG0904 for another element type.
     """
     lora = lora_config(config)
     if lora is None:
         return
-    for name in _WITHOUT_ADAPTERS:
-        if config.value(name):
-            what = f"NeuronConfig.{name} with lora_config is not built yet"
-            raise GraphgenError("GG0904", what, help=f"leave {name} or lora_config out")
-    _check_same(config, lora)
-
-
-def _check_same(config: NeuronConfig, lora: LoraServingConfig) -> None:
-    """Refuse another batch (GG0903) or element type (GG0904) than the model's."""
     batch, rows = lora.value("batch_size"), config.value("batch_size")
     if batch not in (None, rows):
         raise GraphgenError(

@@ -17,6 +17,7 @@ from graphgen.runtime.artifact import Artifact, is_artifact, write_weights
 from graphgen.runtime.aws_config.compile_settings import compile_settings, kernel_notes
 from graphgen.runtime.aws_config.device_rows import UNSTATED_TARGET
 from graphgen.runtime.aws_config.draft_checks import (
+    check_draft_adapters,
     check_eagle,
     check_fused,
     eagle_checkpoint,
@@ -220,6 +221,7 @@ class NeuronApplicationBase(ModuleBehavior):
         check_experts(self.neuron_config, self.model_config())
         check_eagle(self.config)
         check_fused(self.config)
+        check_draft_adapters(self.config)
         made = compile_settings(self.neuron_config, target, self.model_config())
         if made.tp > 1:
             made = replace(made, rules=(*made.rules, *self._layout_rules()))

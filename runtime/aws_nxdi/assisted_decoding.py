@@ -120,6 +120,10 @@ class SpeculatingModel(Protocol):
         """Forget all sequences."""
         ...
 
+    def use_adapters(self, adapter_ids: object, rows: int) -> None:
+        """Let the next prompts, of rows 0, 1, ..., use their adapters (GG0402, GG0705)."""
+        ...
+
 
 def open_speculator(
     target: SpeculatingModel, assistant: object, settings: AssistedSettings, needs: Sequence[int]
@@ -267,6 +271,7 @@ def decode_assisted(
     choices: Sequence[Sampling],
     ends: EndRules,
     pad: torch.Tensor | None,
+    adapter_ids: object = None,
 ) -> torch.Tensor:
     """Generate: integers [B,S+N], the prompts as they were given and the new tokens.
 
@@ -277,11 +282,17 @@ def decode_assisted(
         choices: the sampling settings of each row.
         ends: the end of rows.
         pad: integer [], follows the end of sequence; ``None`` if no token ends a sequence.
+        adapter_ids: of each row of the target, as ``forward`` takes them. Proposals are made
+            without adapters.
+
+    Raises:
+        GraphgenError: GG0402 and GG0705 for adapters that do not fit the rows or are not there.
     """
     import torch
 
     target.note_async_mode()
     target.reset()
+    target.use_adapters(adapter_ids, len(choices))
     lengths = cast("list[int]", prompts.lengths.tolist())
     right = cast("list[list[int]]", prompts.right.tolist())
     given = [row[:size] for row, size in zip(right, lengths, strict=True)]

@@ -368,6 +368,22 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
         else:
             self.adapters.give(rows, ids)
 
+    def use_adapters(self, adapter_ids: object, rows: int) -> None:
+        """Let the next prompts, of rows 0, 1, ..., use their adapters, and other rows none.
+
+        Args:
+            adapter_ids: as ``forward`` takes them.
+            rows: number of prompts.
+
+        Raises:
+            GraphgenError: GG0402 for another number of ids, GG0705 for an unknown adapter, for more
+                adapters than slots and for a model without adapters.
+        """
+        if self.adapters is None:
+            refuse_adapters(adapter_ids)
+        else:
+            self.adapters.use(adapter_ids, rows)
+
     def reset(self) -> None:
         """Forget all sequences; the next call has to run prompts. The cache is not cleared."""
         self.kv_cache_populated = False

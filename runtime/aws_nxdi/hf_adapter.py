@@ -491,8 +491,6 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
     ) -> torch.Tensor | GenerateDecoderOnlyOutput:
         """The loop that ``generate`` calls for a draft model and for prompt lookup."""
         settings = cast(AssistedSettings, generation_config)
-        if kwargs.get("adapter_ids") is not None:
-            refuse_with_proposals("adapter_ids", "leave it out")
         check_assisted(settings, kwargs.get("input_capture_hook"))
         prompts = self._prompts(input_ids, kwargs.get("attention_mask"))
         self._check_sizes(prompts.lengths, input_ids, generation_config)
@@ -509,7 +507,9 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
         pad = getattr(generation_config, "_pad_token_tensor", None) if ends.tokens else None
         with _one_torch_thread():
             speculator = open_speculator(target, assistant_model, settings, needs)
-            sequences = decode_assisted(target, speculator, prompts, choices, ends, pad)
+            sequences = decode_assisted(
+                target, speculator, prompts, choices, ends, pad, kwargs.get("adapter_ids")
+            )
         if not generation_config.return_dict_in_generate:
             return sequences
         return GenerateDecoderOnlyOutput(sequences=sequences)  # pyright: ignore[reportArgumentType]

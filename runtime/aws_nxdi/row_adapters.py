@@ -45,15 +45,21 @@ class RowAdapters:
         self._names = [""] * len(self._names)
         self._loaded.use(self._names)
 
-    def use(self, adapter_ids: Sequence[str | None]) -> None:
-        """Let the prompts of rows 0, 1, ... use these adapters, and all other rows none.
+    def use(self, adapter_ids: object, rows: int) -> None:
+        """Let the prompts of rows 0, 1, ... use their adapters, and all other rows none.
+
+        Args:
+            adapter_ids: as of :meth:`give`.
+            rows: number of prompts.
 
         Raises:
-            GraphgenError: GG0705 for an unknown one and for more adapters than slots.
+            GraphgenError: GG0402 for another number of ids, GG0705 for an unknown one and for more
+                adapters than slots.
         """
-        named = [self._name(one) for one in adapter_ids]
-        self._names = named + [""] * (len(self._names) - len(named))
-        self._loaded.use(self._names)
+        named = [] if adapter_ids is None else self._named(adapter_ids, rows)
+        names = named + [""] * (len(self._names) - len(named))
+        self._loaded.use(names)
+        self._names = names
 
     def give(self, rows: Sequence[RowInput], adapter_ids: object) -> None:
         """Let prompts use their adapters; other rows go on with what they began with.
@@ -115,6 +121,6 @@ def refuse_adapters(adapter_ids: object) -> None:
     if adapter_ids is not None:
         raise GraphgenError(
             "GG0705",
-            "adapter_ids of forward: the model has no adapters",
+            "adapter_ids: the model has no adapters",
             help="give NeuronConfig a lora_config, a LoraServingConfig",
         )

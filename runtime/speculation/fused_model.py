@@ -9,7 +9,6 @@ from hashlib import sha256
 from pathlib import Path
 
 from graphgen.config.compile_config import CompileConfig
-from graphgen.errors import GraphgenError
 from graphgen.eval import Array
 from graphgen.exec.speculative_step import DRAFT
 from graphgen.ir import Module, Role
@@ -35,21 +34,15 @@ def build_fused_model(
 
     Args:
         model: a ``config.json``.
-        settings: with ``speculation_length`` and programs that choose tokens.
+        settings: with ``speculation_length`` and programs that choose tokens; adapters are the
+            model's alone.
         draft: the draft's ``config.json``.
         of_draft: its configuration; :func:`settings_of_draft` by default.
 
     Raises:
-        GraphgenError: GG0304 for a model and a draft that do not fit together, GG0302 for slots of
-            adapters, and those of :func:`~graphgen.runtime.model.build_model`.
+        GraphgenError: GG0304 for a model and a draft that do not fit together, and those of
+            :func:`~graphgen.runtime.model.build_model`.
     """
-    if settings.max_loras:
-        raise GraphgenError(
-            "GG0302",
-            "programs that propose, verify and accept in one launch have no adapters",
-            help="leave --enable-fused-speculation out: a draft beside the model proposes tokens "
-            "for rows with adapters",
-        )
     # Only here: an artifact runs without any pass.
     from graphgen.passes.fused_pipeline import fuse
 

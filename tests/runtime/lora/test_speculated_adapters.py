@@ -10,6 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from graphgen.config.compile_config import CompileConfig
+from graphgen.runtime.checkpoint.open_checkpoint import open_checkpoint
 from graphgen.runtime.engine import Engine, EngineOptions, open_engine
 from graphgen.runtime.generation import GenerationRequest
 from graphgen.runtime.lora.loaded_adapters import LoadedAdapters
@@ -18,8 +19,8 @@ from graphgen.runtime.progress import Silent
 from graphgen.runtime.server.application import make_application
 from graphgen.runtime.server.http_server import make_service
 from graphgen.runtime.server.server_options import ServerOptions
-from tests.graphgen.cli.conftest import error
-from tests.runtime.lora.test_loaded_adapters import PROMPT, folder
+from graphgen.runtime.speculation.fused_model import FusedDraft
+from tests.runtime.lora.test_loaded_adapters import PROMPT, answers, folder
 from tests.runtime.server.served import URL
 
 __all__ = ["folder"]
@@ -34,13 +35,16 @@ DRAFTS: dict[str, dict[str, Any]] = {
 }
 
 
-def opened(folder: Path, **requested: object) -> tuple[Engine, LoadedAdapters]:
+def opened(
+    folder: Path, fused: FusedDraft | None = None, **requested: object
+) -> tuple[Engine, LoadedAdapters]:
     """The model with slots for two adapters, which are loaded."""
     options = EngineOptions(
         CompileConfig.of(**{"max_loras": 2, "max_lora_rank": 4, **requested}),
         batch=3,
         max_len=32,
         bucketing=False,
+        fused=fused,
     )
     engine, _ = open_engine(str(folder / "base"), options, lambda _: [[0]], 1, Silent())
     adapters = LoadedAdapters(engine.session, engine.model)
@@ -109,9 +113,26 @@ def test_a_server_speculates_for_requests_with_adapters(
     assert any("completion_tokens_details" in each["usage"] for each in found)
 
 
-def test_programs_that_speculate_by_themselves_have_no_adapters(folder: Path):
-    shown = error(
-        "generate", folder / "base", "--prompt", PROMPT, "--draft-model-path", folder / "base",
+@pytest.mark.slow
+@pytest.mark.parametrize("draft", ["base", "a-merged"])
+def test_programs_that_speculate_by_themselves_have_the_adapters_of_the_model(
+    folder: Path, wanted: list[list[int]], draft: str
+):
+    checkpoint = open_checkpoint(folder / draft)
+    fused = FusedDraft(checkpoint, checkpoint.config)
+    sampling = {"speculation_length": 3, "sampling": "on-device-sampling"}
+    engine, adapters = opened(folder, fused, **sampling)
+    prompt, request = engine.tokenizer.encode(PROMPT), GenerationRequest(NEW, frozenset())
+    for ids in (IDS, IDS[::-1]):
+        adapters.use(ids)
+        done = engine.generate([prompt] * 3, request)
+        expected = [wanted[IDS.index(name)] for name in ids]
+        assert [completion.tokens for completion in done.completions] == expected
+
+
+def test_the_draft_of_such_programs_has_no_adapter(folder: Path):
+    shared = ("--prompt", PROMPT)
+    assert answers(
+        folder, "base", *shared, "--draft-model-path", folder / "base",
         "--enable-fused-speculation", "--lora", f"a={folder / 'a'}", "--adapter-id", "a",
-    )  # fmt: skip
-    assert "error[GG0302]: programs that propose, verify and accept in one launch" in shown
+    ) == answers(folder, "a-merged", *shared)  # fmt: skip
