@@ -25,6 +25,7 @@ BEST = CompileConfig(
     sampling="on-device-sampling",
     speculation_length=LENGTH,
 )
+ADAPTED = replace(BEST, max_loras=2, max_lora_rank=4)
 DRAWN = replace(BEST, sampling="on-device-sampling{do_sample=true,global_topk=20}")
 
 
@@ -36,8 +37,8 @@ def to_ranks(name: str, config: CompileConfig) -> Module:
 
 
 def joined(name: str, config: CompileConfig, draft: str = "", draft_tp: int = 1) -> Module:
-    """A mini and a draft: another one, or by default the same."""
-    of_draft = replace(config, sampling="", tp=draft_tp)
+    """A mini and a draft without adapters: another one, or by default the same."""
+    of_draft = replace(config, sampling="", tp=draft_tp, max_loras=0)
     return join_modules(to_ranks(name, config), to_ranks(draft or name, of_draft))
 
 

@@ -366,3 +366,8 @@ def test_prompts_are_answered_with_their_adapters(
     )
     assert own != first
     assert same == second
+    small = f"--draft-model-path {demo_checkpoint} --speculation-length 4"
+    for proposes in (small, f"{small} --enable-fused-speculation --on-device-sampling"):
+        told = demo(f"{SMALL} {lora} --adapter-id mine --adapter-id none {proposes}")
+        assert told.status == 0, told.err
+        assert [line for line in told.out.splitlines() if line.startswith("Output ")] == [own, same]

@@ -12,7 +12,7 @@ import pytest
 from graphgen.config.compile_config import CompileConfig
 from graphgen.errors import GraphgenError
 from graphgen.exec.session import Runner
-from graphgen.ir import Value, tensor
+from graphgen.ir import Role, Value, tensor
 from graphgen.ir.clone import clone_module
 from graphgen.ir.dtype import f32
 from graphgen.passes.core import Rewriter, run_pipeline
@@ -22,7 +22,7 @@ from graphgen.passes.programs.fuse_speculation import FuseSpeculation, Speculati
 from graphgen.passes.programs.join_modules import join_modules
 from graphgen.passes.programs.threaded_calls import ThreadedCalls
 from graphgen.passes.validate import validate
-from tests.oracles.joined import BEST, DRAWN, LENGTH, joined, to_ranks, workload_of
+from tests.oracles.joined import ADAPTED, BEST, DRAWN, LENGTH, joined, to_ranks, workload_of
 
 # Grouped queries; a window; ALiBi and layer norms; windows in turn and soft caps; parallel blocks.
 FAMILIES = ("llama-3.1-8b", "mistral-7b", "bloom-560m", "gemma-3-1b", "gpt-neox-20b")
@@ -37,6 +37,23 @@ def test_every_pass_keeps_what_a_joined_module_means(name: str, config: CompileC
     verdicts = validate(module, passes, workload)
     assert [v.pass_text for v in verdicts if not v.ok] == []
     assert [v.pass_text for v in verdicts if not v.complete] == []
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+@pytest.mark.one_in(2)
+def test_adapters_are_the_models_alone(tp: int):
+    """Rows have slots in verification, and so do their last tokens in other programs."""
+    config = replace(ADAPTED, tp=tp)
+    module = joined("llama-3.1-8b", config)
+    slots = {row.name for row in module.entries(Role.SLOTTED)}
+    assert slots
+    assert not any(name.startswith("draft.") for name in slots)
+    passes, workload = split_pipeline(config).together, workload_of(module, alike=True, noise=0.2)
+    verdicts = validate(module, passes, workload)
+    assert [v.pass_text for v in verdicts if not v.ok or not v.complete] == []
+    run_pipeline(module, passes)
+    for program in module.programs():
+        assert program.arg("adapter_ids") is not None
 
 
 @pytest.mark.one_in(2)

@@ -147,6 +147,9 @@ def test_a_draft_and_prompt_lookup(plain: Any, small: Any, wanted: torch.Tensor,
     check(plain, wanted, **given)
     one = plain.generate(**row(2), **settings(), adapter_ids=["a"], **given)
     assert torch.equal(one[0, 1:], wanted[2])
+    best = settings(do_sample=True, top_k=1, num_return_sequences=3)
+    several = plain.generate(**row(2), **best, adapter_ids=["a"], **given)
+    assert torch.equal(several[:, 1:], wanted[2].repeat(3, 1))
     with pytest.raises(GraphgenError, match="2 adapters for 3 rows"):
         plain.generate(**prompts(), **settings(), adapter_ids=["a", "b"], **given)
     with pytest.raises(GraphgenError, match="no adapter 'c'"):
@@ -254,6 +257,59 @@ def test_a_compiled_folder_of_fused_programs_has_slots(
     check(HuggingFaceGenerationAdapter(again), wanted)
     hlo = tmp_path / "compiled" / "hlo" / "fused_speculation_model" / "_tp0_bk0"
     assert (hlo / "model" / "graph.hlo").stat().st_size > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"async_mode": True},
+        {"is_block_kv_layout": True, "pa_block_size": 8, "pa_num_blocks": 48},
+        {"fused_qkv": True, "sequence_parallel_enabled": True, "tp_degree": 2},
+    ],
+    ids=["steps ahead", "blocks", "joined projections on two ranks"],
+)
+def test_fused_programs_in_other_forms(
+    folder: Path,
+    draft: Path,
+    lora: LoraServingConfig,
+    wanted: torch.Tensor,
+    options: dict[str, Any],
+):
+    check(HuggingFaceGenerationAdapter(fused(folder, draft, lora, **options).to_cpu()), wanted)
+
+
+@pytest.fixture(scope="module")
+def ends(
+    folder: Path, models: dict[str | None, Any], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[LoraServingConfig, torch.Tensor]:
+    """An adapter of the embedding and of the head, and the tokens of the merged model."""
+    factors = random_factors(models[None], ["lm_head", "embed_tokens", "o_proj"], 4, 9)
+    files = tmp_path_factory.mktemp("ends") / "h"
+    save_adapter(files, models[None], factors, r=4, lora_alpha=8)
+    whole: Any = merged(models[None], factors, 2.0)
+    wanted = whole.generate(**prompts(), **settings())[:, 9:]
+    return LoraServingConfig(lora_ckpt_paths={"h": str(files)}), wanted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["fused", "eagle"])
+def test_an_adapter_of_embedding_and_head_is_not_the_drafts(
+    folder: Path,
+    draft: Path,
+    ends: tuple[LoraServingConfig, torch.Tensor],
+    how: str,
+    tmp_path: Path,
+):
+    lora, wanted = ends
+    if how == "fused":
+        made = fused(folder, draft, lora)
+    else:
+        own = draft_of(folder, tmp_path / "draft", version=1)
+        made = joined(folder, own, lora, enable_eagle_speculation=True)
+    adapter: Any = HuggingFaceGenerationAdapter(made.to_cpu())
+    tokens = adapter.generate(**prompts(), **settings(), adapter_ids=["h"] * 3)
+    assert torch.equal(tokens[:, 9:], wanted)
 
 
 @pytest.mark.slow
