@@ -2,13 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from graphgen.build import Builder
 from graphgen.ir import Dim, Value
+from graphgen.passes.core import NoMatch, no_match
+from graphgen.passes.raising.matchers import placed
 from graphgen.passes.raising.row_order import Axis, Followed, under_order
-from graphgen.pattern import Pattern, match_rule
+from graphgen.pattern import Bindings, Pattern, match_rule
+from graphgen.pattern.see_through import At
+
+Way = TypeVar("Way")
+Made = TypeVar("Made")
+
+
+class UnlikeError(Exception):
+    """The condition that a program does not meet, and the value at fault."""
+
+    def __init__(self, reason: str, at: Value, depth: int) -> None:
+        super().__init__(reason)
+        self.reason, self.at, self.depth = reason, at, depth
+
+    @property
+    def refusal(self) -> NoMatch:
+        """It as the result of a rule."""
+        return no_match(self.reason, self.at, depth=self.depth)
+
+
+def first_that_fits(
+    ways: Iterable[Way], make: Callable[[Way], Made], otherwise: UnlikeError
+) -> Made:
+    """What is made of the first way that is not unlike (:class:`UnlikeError`: the deepest)."""
+    for way in ways:
+        try:
+            return make(way)
+        except UnlikeError as error:
+            otherwise = max(otherwise, error, key=lambda each: each.depth)
+    raise otherwise
 
 
 def followed(value: Value) -> Followed:
@@ -51,15 +83,47 @@ def matched(
     found: Followed, pattern: Pattern
 ) -> Iterator[tuple[Mapping[str, Followed], Mapping[str, float]]]:
     """The variables, with their axes, and the numbers of the ways in which a pattern fits."""
+    for values, bound in ways_of(found, pattern):
+        yield values, bound.numbers
+
+
+def ways_of(
+    found: Followed, pattern: Pattern, along: Axis | None = None
+) -> Iterator[tuple[Mapping[str, Followed], Bindings]]:
+    """The ways in which a pattern fits, with the axes of its variables.
+
+    Its reductions are over the axis ``along``, if that is given.
+    """
     found = beneath(found)
-    op = found.value.op
+    op, over = found.value.op, [dim for dim, axes in enumerate(found.dims) if along in axes]
     for bound in match_rule(op, pattern)[0] if op is not None else ():
+        left = [at for inner, at in bound.ops if inner.name == "reduce" and along is not None]
+        if any(at is None or not over or over[0] in at for at in left):
+            continue
         values = {
-            name: Followed(value, tuple(() if i is None else found.dims[i] for i in places))
+            name: _variable(value, found, places)
             for name, value in bound.values.items()
             if (places := bound.places.get(name)) is not None
         }
-        yield values, bound.numbers
+        yield values, bound
+
+
+def _variable(value: Value, found: Followed, places: At) -> Followed:
+    sizes = zip(value.shape, places, strict=True)
+    dims = [() if place is None or size == 1 else found.dims[place] for size, place in sizes]
+    return Followed(value, tuple(dims))
+
+
+def reduced(found: Followed, kind: str, over: Axis | None = None) -> tuple[Followed, Axis] | None:
+    """The operand of a reduction along one dimension, and its axis: ``over``, or a new one."""
+    op = found.value.producer("reduce")
+    dims = op.attrs.integers("dimensions") if op is not None else ()
+    if op is None or op.attrs.text("kind") != kind or len(dims) != 1:
+        return None
+    (source,), (dim,) = op.operands, dims
+    over = over or Axis(source.shape[dim])
+    own = () if over.size == 1 else (over,)
+    return Followed(source, (*found.dims[:dim], own, *found.dims[dim:])), over
 
 
 def counts(found: Followed, axes: tuple[Axis, ...]) -> bool:
@@ -94,12 +158,11 @@ def _regrouped(axes: Sequence[Axis], shape: Sequence[Dim]) -> tuple[tuple[Axis, 
 
 
 def arranged(b: Builder, found: Followed, axes: Sequence[Axis]) -> Value:
-    """The value with one dimension for each of these axes; it may lack those of size 1."""
-    own = found.axes
-    value = b.reshape(found.value, [axis.size for axis in own])
-    order = [own.index(axis) for axis in axes if axis in own or axis.size != 1]
-    turned = value if order == list(range(len(own))) else b.transpose(value, order)
-    return turned if len(order) == len(axes) else b.reshape(turned, [axis.size for axis in axes])
+    """The value with one dimension for each of these axes; it is repeated along those it lacks."""
+    single = all(len(dim) < 2 for dim in found.dims)
+    at = [dim[0] if dim else None for dim in found.dims] if single else found.axes
+    value = found.value if single else b.reshape(found.value, [axis.size for axis in found.axes])
+    return placed(b, value, at, axes, [axis.size for axis in axes])
 
 
 @dataclass(frozen=True, slots=True)

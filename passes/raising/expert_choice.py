@@ -18,18 +18,11 @@ from graphgen.passes.raising.expert_axes import (
     factors_of,
     matched,
     product_of,
+    reduced,
 )
 from graphgen.passes.raising.pattern_rule import logistic
 from graphgen.pattern import apply, number, related, variables
 from graphgen.pattern.see_through import literal
-
-
-class UnlikeError(Exception):
-    """The condition that a program does not meet, and the value at fault."""
-
-    def __init__(self, reason: str, at: Value, depth: int) -> None:
-        super().__init__(reason)
-        self.reason, self.at, self.depth = reason, at, depth
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +76,10 @@ def spread_weights(found: Followed, experts: Axis) -> SpreadWeights | None:
             indices = _one_hot(hot, experts)
             if indices is not None and experts not in weights.axes:
                 return SpreadWeights(indices, beneath(weights), chosen)
-    op = found.value.producer("reduce")
-    if op is None or op.attrs.text("kind") != "add" or len(op.attrs.integers("dimensions")) != 1:
+    summed = reduced(found, "add")
+    if summed is None:
         return None
-    (place,) = op.attrs.integers("dimensions")
-    chosen = Axis(op.operands[0].shape[place])
-    inside = beneath(
-        Followed(op.operands[0], (*found.dims[:place], (chosen,), *found.dims[place:]))
-    )
+    inside, chosen = beneath(summed[0]), summed[1]
     for hot, weights in factors_of(inside):
         indices, under = _one_hot(hot, experts), beneath(weights)
         if indices is not None and experts not in under.axes:

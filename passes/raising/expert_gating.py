@@ -5,8 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
-from graphgen.passes.raising.expert_axes import Followed, beneath, factors_of, matched
-from graphgen.passes.raising.expert_choice import UnlikeError
+from graphgen.passes.raising.expert_axes import (
+    Followed,
+    UnlikeError,
+    beneath,
+    factors_of,
+    matched,
+)
 from graphgen.passes.raising.pattern_rule import logistic
 from graphgen.pattern import apply, number, variables
 

@@ -9,13 +9,14 @@ from graphgen.build import Builder
 from graphgen.ir import Value
 from graphgen.passes.raising.expert_axes import (
     Product,
+    UnlikeError,
     arranged,
     beneath,
     counts,
     matched,
     product_of,
 )
-from graphgen.passes.raising.expert_choice import UnlikeError, chosen_of
+from graphgen.passes.raising.expert_choice import chosen_of
 from graphgen.passes.raising.index_functions import leaf_of, linear_leaf, matrix_of, numbers_at
 from graphgen.passes.raising.row_order import Axis, Followed, SortedAxis, takes_entries
 from graphgen.pattern import apply, related, variables

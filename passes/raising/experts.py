@@ -8,18 +8,21 @@ from dataclasses import dataclass
 from graphgen.build import Builder
 from graphgen.ir import Op, Value
 from graphgen.ir.dtype import s32
-from graphgen.passes.core import NoMatch, no_match, rule
+from graphgen.passes.core import NoMatch, rule
 from graphgen.passes.raising.expert_axes import (
     Axis,
     Followed,
     Product,
+    UnlikeError,
     arranged,
     beneath,
     factors_of,
+    first_that_fits,
     followed,
     product_of,
+    reduced,
 )
-from graphgen.passes.raising.expert_choice import SpreadWeights, UnlikeError, spread_weights
+from graphgen.passes.raising.expert_choice import SpreadWeights, spread_weights
 from graphgen.passes.raising.expert_gating import Gating, gating_of
 from graphgen.passes.raising.expert_projections import (
     ExpertTable,
@@ -65,19 +68,11 @@ class RoutedTokens:
 @rule("reduce", "dot_general", "scatter")
 def raise_experts(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
     """A weighted sum of gated MLPs, of the matrices that a ``top_k`` has chosen, is ``experts``."""
-    unlike: list[UnlikeError] = []
+    none = UnlikeError("it sums no results of experts", op.result, 0)
     try:
-        for found in _sums(op):
-            try:
-                return [_experts(op, b, found)]
-            except UnlikeError as error:
-                unlike.append(error)
+        return [first_that_fits(_sums(op), lambda found: _experts(op, b, found), none)]
     except UnlikeError as error:
-        unlike.append(error)
-    if not unlike:
-        return NoMatch("it sums no results of experts", op.result)
-    nearest = max(unlike, key=lambda error: error.depth)
-    return no_match(nearest.reason, nearest.at, depth=nearest.depth)
+        return error.refusal
 
 
 def _sums(op: Op) -> Iterator[WeightedSum]:
@@ -89,13 +84,9 @@ def _sums(op: Op) -> Iterator[WeightedSum]:
     if added is not None:
         rows, over = added
         terms += factors_of(beneath(rows))
-    if op.name == "reduce":
-        dims = op.attrs.integers("dimensions")
-        if op.attrs.text("kind") != "add" or len(dims) != 1:
-            return
-        over = Axis(op.operands[0].shape[dims[0]])
-        own = () if over.size == 1 else (over,)
-        inside = Followed(op.operands[0], (*root.dims[: dims[0]], own, *root.dims[dims[0] :]))
+    summed = reduced(root, "add")
+    if summed is not None:
+        inside, over = summed
         terms += factors_of(beneath(inside))
         if not terms:
             for down in projections_of(inside, over):

@@ -18,8 +18,8 @@ def either_way(op: Op) -> Iterator[tuple[Value, Value]]:
 def placed(
     b: Builder,
     value: Value,
-    at: Sequence[int | None],
-    order: Sequence[int | None],
+    at: Sequence[object],
+    order: Sequence[object],
     shape: Sequence[Dim],
 ) -> Value:
     """Lay out a value, whose dimensions are those ``at`` of a root, as others of these.
@@ -32,6 +32,12 @@ def placed(
         shape: of the result.
     """
     kept = [i for i, place in enumerate(at) if place is not None and place in order]
+    if len(at) == len(order):
+        # Dimensions of size 1 move with the others.
+        units = [i for i in range(len(at)) if i not in kept]
+        moved = [at.index(p) if p is not None and p in at else units.pop(0) for p in order]
+        if [value.shape[i] for i in moved] == list(shape):
+            return value if moved == sorted(moved) else b.transpose(value, moved)
     places = [order.index(at[i]) for i in kept]
     turned = sorted(range(len(kept)), key=places.__getitem__)
     value = b.reshape(value, [value.shape[i] for i in kept])
