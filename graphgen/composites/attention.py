@@ -142,7 +142,7 @@ def attention_with(b: Builder, operands: Sequence[Value], attrs: Attrs, softmax:
     scores = masked_scores(b, operands, attrs, softmax)
     terms = attention_terms(operands)
     sinks = operands[terms.sinks] if terms.sinks is not None else None
-    weights = b.softmax(scores, 4) if sinks is None else _with_sinks(b, scores, sinks)
+    weights = b.softmax(scores, 4) if sinks is None else softmax_with_sinks(b, scores, sinks)
     # [B,K,S,G,C] x [B,C,K,W] -> [B,K,S,G,W]
     context = b.dot_general(
         b.convert(weights, value.dtype), value, ([4], [1]), ([0, 1], [0, 2]), query.dtype
@@ -206,7 +206,7 @@ def _over_scores(b: Builder, value: Value, shape: Shape) -> Value:
     return b.transpose(grouped, [0, 1, 3, 2, 4])
 
 
-def _with_sinks(b: Builder, scores: Value, sinks: Value) -> Value:
+def softmax_with_sinks(b: Builder, scores: Value, sinks: Value) -> Value:
     """Softmax of scores [B,K,S,G,C] with one more slot per head, which is left out again."""
     rows, kept = scores.shape[:4], [0, 1, 2, 3]
     sink = by_head(b, b.convert(sinks, scores.dtype), rows)

@@ -1,151 +1,105 @@
-"""Roles of the dimensions of queries, keys, values and scores: rows, tokens, heads, slots."""
+"""Axes of queries, keys, values and scores: rows, tokens, heads, slots."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphgen.ir import Dim, Op, Value
 from graphgen.ir.dims import product
 from graphgen.ops import Trait, has_trait
-from graphgen.passes.core import NoMatch, no_match
-from graphgen.passes.gqa.sink_gather import result_dims
+from graphgen.passes.raising.expert_axes import UnlikeError, product_of
+from graphgen.passes.raising.row_order import Axis, Followed
 from graphgen.passes.raising.softmax import Scores
 
-# Roles of dimensions, in the order of the composite; ``group`` counts the query heads of one
-# key-value head.
-ROWS, TOKENS, SLOTS, HEADS, GROUP, SIZE = "rows", "tokens", "slots", "heads", "group", "size"
-
 
 @dataclass(frozen=True, slots=True)
-class AttentionOperand:
-    """One operand of a product.
+class Part:
+    """Attention to some slots: its operands, and the axis of each role; of size 1 if none has.
 
     Attributes:
-        value: the operand.
-        dims: its dimension of each role; a missing role has size 1.
-    """
-
-    value: Value
-    dims: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Dims:
-    """The layout of one attention.
-
-    Attributes:
+        scores: the operand of the softmax.
         query, keys, values: the operands.
-        scores: the dimension of the scores of each role.
-        result: the roles of the result's dimensions.
+        rows, tokens, slots, size: of the operands.
+        heads: of keys and values, or of queries if those are repeated for them.
+        group: the query heads of one key-value head.
+        width: the size of a head of the values.
     """
 
-    query: AttentionOperand
-    keys: AttentionOperand
-    values: AttentionOperand
-    scores: Mapping[str, int]
-    result: tuple[str, ...]
+    scores: Scores
+    query: Followed
+    keys: Followed
+    values: Followed
+    rows: Axis
+    tokens: Axis
+    heads: Axis
+    group: Axis
+    slots: Axis
+    size: Axis
+    width: Axis
 
 
-def dims_of(op: Op, weights: int, order: Sequence[int], scores: Scores) -> Dims | NoMatch:
-    """Find the layout of the attention whose second product is ``op``.
+def part_of(
+    scores: Scores,
+    values: Followed,
+    slots: Axis,
+    result: Followed,
+    other: Scores | None = None,
+) -> Part:
+    """Find the axes of attention from its result (:class:`UnlikeError`).
 
     Args:
-        op: the product of weights and values.
-        weights: the index of the operand of weights.
-        order: the dimension of the softmax of each of their dimensions.
         scores: the operand of the softmax.
+        values: what they are multiplied by.
+        slots: the axis of the softmax.
+        result: the value that the composite replaces.
+        other: the scores of the same query that the softmax is over as well, if there are such.
     """
-    product_ = scores.dot.op
-    assert product_ is not None
-    places = result_dims(product_)
-    own = [dict(places[dim]) for dim in scores.order]
-    last = len(own) - 1
-    if len(own[last]) != 1:
-        return no_match("the softmax is not over the slots", scores.dot, depth=9)
-    (key_side,) = own[last]
-    query = [place.get(1 - key_side) for place in own]
-    keys = [place.get(key_side) for place in own]
-    if any(dim is not None and query[i] is None for i, dim in enumerate(keys[:-1])):
-        return no_match(
-            "keys have a dimension that queries have not", product_.operands[key_side], depth=10
-        )
-    roles = _roles(product_, 1 - key_side, query, keys)
-    if isinstance(roles, NoMatch):
-        return roles
-    return _with_values(op, weights, order, product_, key_side, roles, query, keys)
+    dot, found = scores.dot.value, product_of(scores.dot)
+    read = other.dot.value.op.operands if other is not None and other.dot.value.op else ()
+    sides = [
+        (query, keys)
+        for query, keys in (found.either() if found is not None else ())
+        # One slot is no axis; keys are then what other keys are not multiplied by.
+        if slots in keys.axes or (slots.size == 1 and query.value in read)
+    ]
+    if found is None or len(sides) != 1:
+        raise UnlikeError("the softmax is not over the slots", dot, 9)
+    ((query, keys),) = sides
+    if not {*keys.axes} <= {*query.axes, slots}:
+        raise UnlikeError("keys have a dimension that queries have not", keys.value, 10)
+    shared = [axis for axis in keys.axes if axis in query.axes and axis not in found.summed]
+    own = [axis for axis in query.axes if axis not in keys.axes]
+    roles = _roles(query, keys, shared, own)
+    width = [axis for axis in values.axes if axis not in (*shared, slots)]
+    if len(width) > 1 or {*values.axes} - {slots} != {*shared, *width}:
+        raise UnlikeError("values have other dimensions than keys", values.value, 13)
+    if {*result.axes} != {*shared, *own, *width}:
+        raise UnlikeError("the result has other dimensions than queries", result.value, 13)
+    if len(found.summed) > 1:
+        raise UnlikeError("queries and keys are summed over several dimensions", dot, 14)
+    size, last = [*found.summed, Axis(1)][0], [*width, Axis(1)][0]
+    return Part(scores, query, keys, values, *roles, slots=slots, size=size, width=last)
 
 
 def _roles(
-    op: Op, query_side: int, query: Sequence[int | None], keys: Sequence[int | None]
-) -> list[str] | NoMatch:
-    """The role of each dimension of the scores."""
-    last = len(query) - 1
-    for side, dims in ((query_side, query), (1 - query_side, keys)):
-        heads = head_dims(op.operands[side])
-        if heads is None:
-            continue
-        roles = [_role(dims[i] in heads, keys[i] is not None) for i in range(last)]
-        if len(set(roles)) == last and (side == query_side or GROUP not in roles):
-            return [*roles, SLOTS]
-    return no_match(
-        "the dimension of the queries that holds heads is not known",
-        op.operands[query_side],
-        depth=11,
-    )
-
-
-def _role(is_head: bool, is_shared: bool) -> str:
-    """Decide the role of a dimension of the scores: it holds heads, and keys have it too."""
-    if is_shared:
-        return HEADS if is_head else ROWS
-    return GROUP if is_head else TOKENS
-
-
-def _with_values(
-    op: Op,
-    weights: int,
-    order: Sequence[int],
-    product_: Op,
-    key_side: int,
-    roles: Sequence[str],
-    query: Sequence[int | None],
-    keys: Sequence[int | None],
-) -> Dims | NoMatch:
-    """The dimensions of the values and of the result, from those of the weights."""
-    sides = ("lhs", "rhs")
-    summed = [op.attrs.integers(f"{side}_contracting_dims") for side in sides]
-    if len(summed[weights]) != 1 or roles[order[summed[weights][0]]] != SLOTS:
-        return no_match("the softmax is not over the slots", op.operands[weights], depth=12)
-    values: dict[str, int] = {SLOTS: summed[1 - weights][0]}
-    result: list[str] = []
-    for places in result_dims(op):
-        found = dict(places)
-        role = roles[order[found[weights]]] if weights in found else SIZE
-        if 1 - weights in found:
-            values[role] = found[1 - weights]
-        result.append(role)
-    shared = {role for role, dim in zip(roles, keys, strict=True) if dim is not None}
-    if result.count(SIZE) != 1 or set(values) != {*shared, SIZE}:
-        return no_match(
-            "values have other dimensions than keys", op.operands[1 - weights], depth=13
-        )
-    contracted = [product_.attrs.integers(f"{side}_contracting_dims") for side in sides]
-    if len(contracted[0]) != 1:
-        return no_match(
-            "queries and keys are summed over several dimensions", product_.result, depth=14
-        )
-    queries = {role: dim for role, dim in zip(roles, query, strict=True) if dim is not None}
-    known = {role: dim for role, dim in zip(roles, keys, strict=True) if dim is not None}
-    return Dims(
-        AttentionOperand(
-            product_.operands[1 - key_side], {**queries, SIZE: contracted[1 - key_side][0]}
-        ),
-        AttentionOperand(product_.operands[key_side], {**known, SIZE: contracted[key_side][0]}),
-        AttentionOperand(op.operands[1 - weights], values),
-        {role: dim for dim, role in enumerate(roles)},
-        tuple(result),
-    )
+    query: Followed, keys: Followed, shared: Sequence[Axis], own: Sequence[Axis]
+) -> tuple[Axis, Axis, Axis, Axis]:
+    """Which axes are rows, tokens, heads and groups, by those that hold heads."""
+    for side in (query, keys):
+        dims = head_dims(side.value)
+        heads = [axis for dim in dims or () for axis in side.dims[dim]]
+        # Keys tell nothing about the axes that queries alone have.
+        known = dims is not None and (side is query or len(own) < 2)
+        roles = [
+            [axis for axis in axes if (axis in heads) == is_head]
+            for axes, is_head in ((shared, False), (own, False), (shared, True), (own, True))
+        ]
+        if known and all(len(axes) < 2 for axes in roles):
+            rows, tokens, each, group = ((axes or [Axis(1)])[0] for axes in roles)
+            return rows, tokens, each, group
+    reason = "the dimension of the queries that holds heads is not known"
+    raise UnlikeError(reason, query.value, 11)
 
 
 def head_dims(value: Value) -> frozenset[int] | None:

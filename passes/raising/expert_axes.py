@@ -35,12 +35,14 @@ def first_that_fits(
     ways: Iterable[Way], make: Callable[[Way], Made], otherwise: UnlikeError
 ) -> Made:
     """What is made of the first way that is not unlike (:class:`UnlikeError`: the deepest)."""
-    for way in ways:
+    left = iter(ways)
+    while True:
         try:
-            return make(way)
+            return make(next(left))
+        except StopIteration:
+            raise otherwise from None
         except UnlikeError as error:
             otherwise = max(otherwise, error, key=lambda each: each.depth)
-    raise otherwise
 
 
 def followed(value: Value) -> Followed:
@@ -95,7 +97,7 @@ def ways_of(
     Its reductions are over the axis ``along``, if that is given.
     """
     found = beneath(found)
-    op, over = found.value.op, [dim for dim, axes in enumerate(found.dims) if along in axes]
+    op, over = found.value.op, [dim for dim, axes in enumerate(found.dims) if axes == (along,)]
     for bound in match_rule(op, pattern)[0] if op is not None else ():
         left = [at for inner, at in bound.ops if inner.name == "reduce" and along is not None]
         if any(at is None or not over or over[0] in at for at in left):
@@ -158,7 +160,13 @@ def _regrouped(axes: Sequence[Axis], shape: Sequence[Dim]) -> tuple[tuple[Axis, 
 
 
 def arranged(b: Builder, found: Followed, axes: Sequence[Axis]) -> Value:
-    """The value with one dimension for each of these axes; it is repeated along those it lacks."""
+    """The value with one dimension for each of these axes; it is repeated along those it lacks.
+
+    Raises:
+        UnlikeError: it has other axes.
+    """
+    if not {*found.axes} <= {*axes}:
+        raise UnlikeError("rows are in another order here", found.value, 1)
     single = all(len(dim) < 2 for dim in found.dims)
     at = [dim[0] if dim else None for dim in found.dims] if single else found.axes
     value = found.value if single else b.reshape(found.value, [axis.size for axis in found.axes])

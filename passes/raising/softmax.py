@@ -1,42 +1,25 @@
-"""Match a softmax over the last dimension, and the scores, masks and biases of its operand."""
+"""Match a softmax along an axis, and the scores, masks and biases of its operand."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from graphgen.build import Builder
-from graphgen.ir import Op, Value
+from graphgen.composites.attention import softmax_with_sinks
+from graphgen.ir import Value
+from graphgen.ir.dims import product
 from graphgen.passes.core import NoMatch, no_match
-from graphgen.passes.raising.matchers import either_way
+from graphgen.passes.raising.expert_axes import UnlikeError, beneath, first_that_fits, ways_of
 from graphgen.passes.raising.pattern_rule import ROW, first_operand, traced
-from graphgen.pattern import OpPattern, match_rule
-from graphgen.pattern.see_through import literal, one_number, plain, scalar, spread
+from graphgen.passes.raising.row_order import Axis, Followed
+from graphgen.pattern import Bindings, apply, match_rule, number, variables
+from graphgen.pattern.see_through import literal
 
 # A score this low has weight 0 beside any other.
 HIDDEN = -1e4
-
-
-@dataclass(frozen=True, slots=True)
-class Over:
-    """A value that is broadcast over the scores.
-
-    Attributes:
-        value: the operand of the broadcast.
-        at: the dimension of the scores, in the order of the softmax, of each of its dimensions.
-        factor: a constant factor of a bias.
-        hides: a mask is true where a score is hidden, not where it is shown.
-    """
-
-    value: Value
-    at: tuple[int, ...]
-    factor: float = 1.0
-    hides: bool = False
-
-    def within(self, value: Value) -> Over:
-        """An operand of the same shape, without its own broadcast."""
-        source, dims = spread(plain(value))
-        return replace(self, value=source, at=tuple(self.at[dim] for dim in dims))
+# A mask, and whether it is true where scores are hidden.
+Mask = tuple[Followed, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,192 +28,170 @@ class Scores:
 
     Attributes:
         dot: the product of queries and keys.
-        order: the dimension of ``dot`` of each dimension of the softmax.
         factor: a constant factor of the scores, inside the cap.
-        steps: computed factors and divisors of the scores: op and number.
+        steps: computed factors, and divisors, of the scores: op and number.
         masks: a score is hidden where one of them says so.
-        biases: the addends of the scores.
+        biases: the addends of the scores, each with a constant factor.
         cap: the soft cap; 0 for none.
         scaled: the scores are divided by the cap before it is applied.
     """
 
-    dot: Value
-    order: tuple[int, ...]
+    dot: Followed
     factor: float = 1.0
     steps: tuple[tuple[str, Value], ...] = ()
-    masks: tuple[Over, ...] = ()
-    biases: tuple[Over, ...] = ()
+    masks: tuple[Mask, ...] = ()
+    biases: tuple[tuple[Followed, float], ...] = ()
     cap: float = 0.0
     scaled: bool = False
 
 
+_X, _OTHER, _MASK = variables("x other mask")
 _SOFTMAX = traced(Builder.softmax, ("x",), ((5, ROW),))
+_WITH_SINKS = traced(softmax_with_sinks, ("x", "sinks"), ((5, 2, 5, 3, ROW), (6,)))
 # A row less its maximum.
 _SHIFTED = first_operand(first_operand(_SOFTMAX))
+# The steps between the product and the softmax, in any order and number.
+_STEP = (
+    apply("select", _MASK, _X, number("else"))
+    | apply("select", _MASK, number("then"), _X)
+    | apply("tanh", _X)
+    | _X * _OTHER
+    | _X / _OTHER
+    | _X + _OTHER
+)
+_ADDED_MASK = apply("select", _MASK, 0.0, number("else")) | apply(
+    "select", _MASK, number("then"), 0.0
+)
 
 
-def softmax_of(value: Value) -> Value | None:
-    """Match a softmax along the last dimension: its operand."""
-    scores = _operand(value, _SOFTMAX)
-    # Some subtract the maximum themselves before they call softmax.
-    return (_operand(scores, _SHIFTED) or scores) if scores is not None else None
+def weights_of(found: Followed, slots: Axis) -> tuple[Followed, Followed | None] | None:
+    """Match a softmax over slots: its operand, and the scores of a slot without a value.
+
+    That slot is one that was cut off again, or it is in the sum alone.
+    """
+    found = beneath(found)
+    for values, _ in ways_of(found, _WITH_SINKS, slots):
+        return values["x"], values["sinks"]
+    cut = found.value.producer("slice")
+    x = _softmax_of(found if cut is None else Followed(cut.operands[0], found.dims), slots)
+    if x is None or cut is None:
+        return None if x is None else (x, None)
+    joined = x.value.producer("concatenate")
+    if joined is None or len(joined.operands) != 2 or any(cut.attrs.dims("start_indices")):
+        return None
+    scores, sinks = joined.operands
+    whole = tuple(product([axis.size for axis in dim]) for dim in x.dims)
+    once = tuple(() if dim == (slots,) else dim for dim in x.dims)
+    one = tuple(1 if dim == (slots,) else size for dim, size in zip(x.dims, whole, strict=True))
+    if (scores.shape, sinks.shape) != (whole, one):
+        return None
+    return Followed(scores, x.dims), beneath(Followed(sinks, once))
 
 
-def nearly_softmax(value: Value) -> NoMatch | None:
-    """Name what keeps a quotient of exponentials from being a softmax along the last dimension."""
-    op = plain(value).op
+def _softmax_of(found: Followed, slots: Axis) -> Followed | None:
+    """The operand of a softmax; some subtract the maximum themselves before they call it."""
+    for pattern in (_SOFTMAX, _SHIFTED):
+        ways = ways_of(found, pattern, slots)
+        inner = next((values["x"] for values, _ in ways), None)
+        if inner is None:
+            return found if pattern is _SHIFTED else None
+        found = beneath(inner)
+    return found
+
+
+def nearly_softmax(found: Followed) -> NoMatch | None:
+    """Name what keeps a quotient of exponentials from being a softmax along the summed axis."""
+    found = beneath(found)
+    op = found.value.op
     if op is None or len(op.results) != 1:
         return None
     ways, matcher = match_rule(op, _SOFTMAX)
     if any(True for _ in ways):
-        return no_match("the softmax is not along the last dimension", value, depth=4)
+        return no_match("the softmax is not along the summed dimension", found.value, depth=4)
     best = matcher.best
     # A quotient whose dividend is an exponential.
     return no_match(best.reason, best.at, depth=best.count) if best.count >= 2 else None
 
 
-def _operand(value: Value, pattern: OpPattern) -> Value | None:
-    """Match a pattern along the last dimension: what the maximum is subtracted from."""
-    op = plain(value).op
-    last = value.type.rank - 1
-    for bound in match_rule(op, pattern)[0] if op is not None else ():
-        reduced = [at for inner, at in bound.ops if inner.name == "reduce"]
-        if all(at is not None and last not in at for at in reduced):
-            return next(inner for inner, _ in bound.ops if inner.name == "subtract").operands[0]
-    return None
+def scores_of(found: Scores, tried: set[Value] | None = None) -> Scores:
+    """Strip scale, cap, masks and biases from scores, outermost first (:class:`UnlikeError`).
+
+    Args:
+        found: what is left of them, and what was stripped.
+        tried: values that are no scores, so that each is looked at once.
+    """
+    found, tried = replace(found, dot=beneath(found.dot)), set() if tried is None else tried
+    value, op = found.dot.value, found.dot.value.op
+    if op is None or value in tried:
+        raise UnlikeError("the scores are not a product", value, 1)
+    if op.name == "dot_general":
+        return found
+    tried.add(value)
+    unlike = UnlikeError(f"{op.name} is neither a scale nor a mask of scores", value, 2)
+
+    def stripped(way: tuple[Mapping[str, Followed], Bindings]) -> Scores:
+        return scores_of(_without(found, op.name, *way), tried)
+
+    return first_that_fits(ways_of(found.dot, _STEP), stripped, unlike)
 
 
-def scores_of(value: Value) -> Scores | NoMatch:
-    """Strip scale, masks and a bias from scores, outermost first."""
-    found = Scores(value, tuple(range(value.type.rank)))
-    while True:
-        found = replace(found, dot=plain(found.dot))
-        op = found.dot.op
-        if op is None or op.name == "dot_general":
-            return found if op is not None else no_match("the scores are not a product", found.dot)
-        if op.name not in _STEPS:
-            return no_match(
-                f"{op.name} is neither a scale nor a mask of scores", found.dot, depth=2
-            )
-        inner = _STEPS[op.name](found, op)
-        if isinstance(inner, NoMatch):
-            return inner
-        found = inner
+def _without(found: Scores, step: str, values: Mapping[str, Followed], bound: Bindings) -> Scores:
+    """Strip one step (:class:`UnlikeError`)."""
+    at, numbers, inner = found.dot.value, bound.numbers, replace(found, dot=values["x"])
+    other = values.get("other")
+    if step == "select":
+        return _unmasked(inner, at, _mask(values, numbers))
+    if step == "add" and other is not None:
+        return _unbiased(inner, at, *_addends(other, set()))
+    if step == "tanh":
+        if found.cap or found.steps or found.factor <= 0:
+            raise UnlikeError("the scores are capped by no positive constant", at, 9)
+        return replace(inner, cap=found.factor, factor=1.0)
+    if other is None or other.axes:
+        raise UnlikeError(f"{step} is not by one number", at, 1)
+    constant = literal(other.value)
+    if step == "multiply" and constant is not None:
+        return replace(inner, factor=found.factor * constant)
+    if step == "divide" and found.cap and constant == found.cap and not found.scaled:
+        return replace(inner, scaled=True)
+    return replace(inner, steps=(*found.steps, (step, other.value)))
 
 
-# Matches one op between the product and the softmax.
-_StepRule = Callable[[Scores, Op], Scores | NoMatch]
-_STEPS: dict[str, _StepRule] = {}
+def _unmasked(inner: Scores, at: Value, mask: Mask | None) -> Scores:
+    if mask is None:
+        raise UnlikeError("the value at masked positions is not very low", at, 3)
+    if inner.cap:
+        raise UnlikeError("the scores are masked before they are capped", at, 4)
+    return replace(inner, masks=(*inner.masks, mask))
 
 
-def _step(name: str) -> Callable[[_StepRule], _StepRule]:
-    def register(rule: _StepRule) -> _StepRule:
-        _STEPS[name] = rule
-        return rule
-
-    return register
-
-
-@_step("select")
-def _selected(found: Scores, op: Op) -> Scores | NoMatch:
-    if found.cap:
-        return no_match("the scores are masked before they are capped", op.result, depth=3)
-    masked = _masked(op)
-    if masked is None:
-        return no_match("the value at masked positions is not very low", op.operands[2], depth=3)
-    mask, shown, hides = masked
-    mask = replace(_over(found, mask), hides=hides)
-    return replace(found, dot=shown, masks=(*found.masks, mask))
+def _unbiased(inner: Scores, at: Value, masks: list[Mask], addends: list[Followed]) -> Scores:
+    if inner.cap or (inner.steps and addends):
+        raise UnlikeError("a bias is added before the scores are scaled or capped", at, 5)
+    biases = tuple((bias, inner.factor) for bias in addends)
+    return replace(inner, masks=(*inner.masks, *masks), biases=(*inner.biases, *biases))
 
 
-def _masked(op: Op) -> tuple[Value, Value, bool] | None:
-    """Match a choice of a very low number: the mask, the other value, and whether it hides."""
-    mask, *values = op.operands
-    for (shown, hidden), hides in ((values, False), (values[::-1], True)):
-        low = scalar(hidden)
-        if low is not None and low <= HIDDEN:
-            return mask, shown, hides
-    return None
+def _mask(values: Mapping[str, Followed], numbers: Mapping[str, float]) -> Mask | None:
+    """A mask, and whether it hides where it is true; ``None`` where scores are not very low."""
+    hidden = numbers.get("then", numbers.get("else", 0.0))
+    return (values["mask"], "then" in numbers) if hidden <= HIDDEN else None
 
 
-@_step("add")
-def _shifted(found: Scores, op: Op) -> Scores | NoMatch:
-    """Strip what is added: masks, biases, or sums of them."""
-    for shown, addend in either_way(op):
-        if not _leads_to_product(shown):
-            continue
-        masks, biases = _addends(_over(found, addend))
-        if found.cap or (found.steps and biases):
-            return no_match(
-                "a bias is added before the scores are scaled or capped", op.result, depth=5
-            )
-        scaled = [replace(bias, factor=found.factor) for bias in biases]
-        return replace(
-            found, dot=shown, masks=(*found.masks, *masks), biases=(*found.biases, *scaled)
-        )
-    return no_match(
-        "the value added to the scores is neither a mask nor a bias", op.result, depth=6
+def _addends(over: Followed, seen: set[Value]) -> tuple[list[Mask], list[Followed]]:
+    """Take masks out of a sum that is added to the scores: the masks, and the biases.
+
+    What was seen before in the sum is a bias, whatever it is.
+    """
+    over = beneath(over)
+    ways = ways_of(over, _ADDED_MASK) if over.value not in seen else ()
+    masks = [mask for way, bound in ways if (mask := _mask(way, bound.numbers)) is not None]
+    if masks:
+        return masks[:1], []
+    total = over.value.producer("add") if over.value not in seen else None
+    seen.add(over.value)
+    parts = (
+        [_addends(Followed(value, over.dims), seen) for value in total.operands] if total else []
     )
-
-
-def _addends(over: Over) -> tuple[list[Over], list[Over]]:
-    """Take masks out of a sum that is added to the scores: the masks, and the biases."""
-    op = plain(over.value).producer("select")
-    mask, shown, hides = (op and _masked(op)) or (None, None, False)
-    if mask is not None and shown is not None and scalar(shown) == 0:
-        return [replace(over.within(mask), hides=hides)], []
-    total = over.value.producer("add")
-    parts = [_addends(over.within(value)) for value in total.operands] if total else []
     masks = [mask for masks, _ in parts for mask in masks]
     return (masks, [bias for _, biases in parts for bias in biases]) if masks else ([], [over])
-
-
-def _over(found: Scores, value: Value) -> Over:
-    source, dims = spread(plain(value))
-    return Over(source, tuple(found.order.index(dim) for dim in dims))
-
-
-def _leads_to_product(value: Value) -> bool:
-    """Test whether ``value`` is a product up to scale, cap, masks and layout."""
-    op = plain(value).op
-    through = ("multiply", "divide", "transpose", "add", "select", "tanh")
-    if op is None or op.name not in through:
-        return op is not None and op.name == "dot_general"
-    return any(_leads_to_product(v) for v in op.operands if v.shape == op.result.shape)
-
-
-@_step("multiply")
-def _scaled(found: Scores, op: Op) -> Scores | NoMatch:
-    for inner, number in either_way(op):
-        factor = literal(number)
-        if factor is not None:
-            return replace(found, dot=inner, factor=found.factor * factor)
-        computed = one_number(number)
-        if computed is not None:
-            return replace(found, dot=inner, steps=(*found.steps, ("multiply", computed)))
-    return no_match("the scores are not multiplied by one number", op.result, depth=7)
-
-
-@_step("divide")
-def _divided(found: Scores, op: Op) -> Scores | NoMatch:
-    inner, divisor = op.operands
-    number = one_number(divisor)
-    if number is None:
-        return no_match("the scores are not divided by one number", divisor, depth=8)
-    if found.cap and literal(divisor) == found.cap and not found.scaled:
-        return replace(found, dot=inner, scaled=True)
-    return replace(found, dot=inner, steps=(*found.steps, ("divide", number)))
-
-
-@_step("tanh")
-def _capped(found: Scores, op: Op) -> Scores | NoMatch:
-    if found.cap or found.steps or found.factor <= 0:
-        return no_match("the scores are capped by no positive constant", op.result, depth=9)
-    return replace(found, dot=op.operands[0], cap=found.factor, factor=1.0)
-
-
-@_step("transpose")
-def _turned(found: Scores, op: Op) -> Scores | NoMatch:
-    permutation = op.attrs.integers("permutation")
-    order = tuple(permutation[dim] for dim in found.order)
-    return replace(found, dot=op.operands[0], order=order)

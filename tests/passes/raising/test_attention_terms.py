@@ -54,6 +54,14 @@ def with_sinks(scores: jax.Array, w: dict[str, jax.Array]) -> jax.Array:
     return softmax(whole)[..., :-1]
 
 
+def with_sinks_in_the_sum(scores: jax.Array, w: dict[str, jax.Array]) -> jax.Array:
+    """As attention is decomposed, and as kernels write it that keep no slot for sinks."""
+    sinks, scores = w["sinks"].reshape(1, -1, 1, 1), scores * 0.25
+    top = jnp.maximum(scores.max(-1, keepdims=True), sinks)
+    powers = jnp.exp(scores - top)
+    return powers / (powers.sum(-1, keepdims=True) + jnp.exp(sinks - top))
+
+
 def far(w: dict[str, jax.Array]) -> jax.Array:
     shown = (w["far"] > 0) | (jnp.arange(SLOTS) == 0)
     return jnp.where(shown, 0.0, -1e9)
@@ -97,6 +105,27 @@ STEPS: dict[str, tuple[Callable[..., jax.Array], list[str], float]] = {
         0,
     ),
     "sinks": (with_sinks, ["pred[2,3,5]", "f32[4]"], 0),
+    "sinks in the sum alone": (with_sinks_in_the_sum, ["pred[2,3,5]", "f32[4]"], 0),
+    "slots first": (
+        lambda s, w: jax.nn.softmax(s.transpose(3, 0, 1, 2) * 0.25, 0).transpose(1, 2, 3, 0),
+        ["pred[2,3,5]"],
+        0,
+    ),
+    "a scale after the mask": (
+        lambda s, w: softmax(0.25 * jnp.where(w["far"] > 0, s, -1e9)),
+        ["pred[2,3,5]"],
+        0,
+    ),
+    "a computed scale before the mask": (
+        lambda s, w: softmax(jnp.where(w["far"] > 0, s / w["slopes"][0], -1e9)),
+        ["pred[2,3,5]"],
+        0,
+    ),
+    "two masks, one of them added": (
+        lambda s, w: softmax(jnp.where(w["far"] > 0, s + far(w), -jnp.inf)),
+        ["pred[2,3,5]"],
+        0,
+    ),
 }
 
 
@@ -155,6 +184,20 @@ def test_one_head_of_keys_is_read_once():
     function = attend(lambda s, w: softmax(s * 0.25), kv_heads=1)
     op = the_attention(lowered(function, zeros(kv_heads=1)))
     assert [value.shape for value in op.operands[1:3]] == [(ROWS, SLOTS, 1, SIZE)] * 2
+
+
+def test_each_value_is_looked_for_scores_once():
+    """A sum with itself has twice as many ways as its operand."""
+
+    def doubled(scores: jax.Array, w: dict[str, jax.Array]) -> jax.Array:
+        found = jnp.exp(scores)
+        for _ in range(60):
+            found = found + found
+        return softmax(found)
+
+    module = lowered(attend(doubled), zeros())
+    run_pipeline(module, pipeline("imported"))
+    assert "attention" not in {op.name for op in module.function("main").ops}
 
 
 REFUSED: dict[str, tuple[Callable[..., jax.Array], str]] = {

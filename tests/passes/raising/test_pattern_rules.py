@@ -274,7 +274,7 @@ NEARLY: dict[str, tuple[Callable[[jax.Array], jax.Array], str]] = {
     "with one more": (_with_one_more, "reduce is expected, and add found"),
     "of queries": (
         lambda scores: jax.nn.softmax(scores, 1),
-        "the softmax is not along the last dimension",
+        "the softmax is not along the summed dimension",
     ),
 }
 
