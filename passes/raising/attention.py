@@ -9,8 +9,8 @@ from graphgen.build import Builder
 from graphgen.ir import Op, Value
 from graphgen.ir.dtype import f32, pred
 from graphgen.passes.core import NoMatch, rule
-from graphgen.passes.raising.attention_dims import Part, part_of
-from graphgen.passes.raising.expert_axes import (
+from graphgen.passes.raising.attention_dims import AttentionPart, part_of
+from graphgen.passes.raising.axes import (
     UnlikeError,
     arranged,
     beneath,
@@ -51,7 +51,7 @@ def raise_attention(op: Op, b: Builder) -> Sequence[Value] | NoMatch:
 
 
 def attention_of(
-    b: Builder, root: Followed, parts: Sequence[Part], sinks: Followed | None = None
+    b: Builder, root: Followed, parts: Sequence[AttentionPart], sinks: Followed | None = None
 ) -> Value:
     """Build the composite, and lay out its result as ``root`` (:class:`UnlikeError`).
 
@@ -99,7 +99,7 @@ def _merged(b: Builder, value: Value, dim: int) -> Value:
     return b.reshape(value, (*shape[:dim], shape[dim] * shape[dim + 1], *shape[dim + 2 :]))
 
 
-def _of_one_type(part: Part) -> tuple[Followed, Followed, Followed]:
+def _of_one_type(part: AttentionPart) -> tuple[Followed, Followed, Followed]:
     """Operands of one type, if necessary those before their conversions."""
     sides = (part.query, part.keys, part.values)
     if len({side.value.dtype for side in sides}) == 1:
@@ -109,7 +109,7 @@ def _of_one_type(part: Part) -> tuple[Followed, Followed, Followed]:
 
 
 def _keys_and_values(
-    b: Builder, parts: Sequence[Part], sides: Sequence[tuple[Followed, Followed, Followed]]
+    b: Builder, parts: Sequence[AttentionPart], sides: Sequence[tuple[Followed, Followed, Followed]]
 ) -> tuple[Value, Value]:
     """Keys and values [B,C,K,D] of all parts; heads that are repeated for queries once."""
     given = [(side, part) for part, (_, *both) in zip(parts, sides, strict=True) for side in both]
@@ -140,7 +140,7 @@ def _once(found: Followed, heads: Axis) -> tuple[Followed, Axis]:
     return under, heads
 
 
-def _mask(b: Builder, parts: Sequence[Part]) -> Value:
+def _mask(b: Builder, parts: Sequence[AttentionPart]) -> Value:
     """The conjunction of the masks: [B,S,C], or [B,H,S,C] if one differs from head to head."""
     masks = [mask for part in parts for mask, _ in part.scores.masks]
     per_head = any(axis in mask.axes for mask in masks for axis in (parts[0].heads, parts[0].group))
@@ -162,7 +162,7 @@ def _joined(b: Builder, values: Sequence[Value], dim: int) -> Value:
     return values[0] if len(values) == 1 else b.concatenate(values, dim)
 
 
-def _bias(b: Builder, part: Part) -> list[Value]:
+def _bias(b: Builder, part: AttentionPart) -> list[Value]:
     """The sum of the biases, f32 [B,H,S,C]; empty for none."""
     found: list[Value] = []
     for bias, factor in part.scores.biases:
@@ -173,7 +173,7 @@ def _bias(b: Builder, part: Part) -> list[Value]:
     return found
 
 
-def _over_scores(b: Builder, value: Followed, part: Part, *, per_head: bool) -> Value:
+def _over_scores(b: Builder, value: Followed, part: AttentionPart, *, per_head: bool) -> Value:
     """Repeat a value to [B,S,C], or [B,H,S,C]."""
     heads = (part.heads, part.group) if per_head else ()
     each = arranged(b, value, (part.rows, *heads, part.tokens, part.slots))

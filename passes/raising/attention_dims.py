@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from graphgen.ir import Dim, Op, Value
 from graphgen.ir.dims import product
 from graphgen.ops import Trait, has_trait
-from graphgen.passes.raising.expert_axes import UnlikeError, product_of
+from graphgen.passes.raising.axes import UnlikeError, product_of
 from graphgen.passes.raising.row_order import Axis, Followed
 from graphgen.passes.raising.softmax import Scores
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class AttentionPart:
     """Attention to some slots: its operands, and the axis of each role; of size 1 if none has.
 
     Attributes:
@@ -45,7 +45,7 @@ def part_of(
     slots: Axis,
     result: Followed,
     other: Scores | None = None,
-) -> Part:
+) -> AttentionPart:
     """Find the axes of attention from its result (:class:`UnlikeError`).
 
     Args:
@@ -60,7 +60,7 @@ def part_of(
     sides = [
         (query, keys)
         for query, keys in (found.either() if found is not None else ())
-        # One slot is no axis; keys are then what other keys are not multiplied by.
+        # One slot has an axis in neither; the query is then what other keys are multiplied by.
         if slots in keys.axes or (slots.size == 1 and query.value in read)
     ]
     if found is None or len(sides) != 1:
@@ -79,13 +79,13 @@ def part_of(
     if len(found.summed) > 1:
         raise UnlikeError("queries and keys are summed over several dimensions", dot, 14)
     size, last = [*found.summed, Axis(1)][0], [*width, Axis(1)][0]
-    return Part(scores, query, keys, values, *roles, slots=slots, size=size, width=last)
+    return AttentionPart(scores, query, keys, values, *roles, slots=slots, size=size, width=last)
 
 
 def _roles(
     query: Followed, keys: Followed, shared: Sequence[Axis], own: Sequence[Axis]
 ) -> tuple[Axis, Axis, Axis, Axis]:
-    """Which axes are rows, tokens, heads and groups, by those that hold heads."""
+    """Find the axes of rows, tokens, heads and groups, by those that hold heads."""
     for side in (query, keys):
         dims = head_dims(side.value)
         heads = [axis for dim in dims or () for axis in side.dims[dim]]

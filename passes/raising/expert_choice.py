@@ -9,7 +9,7 @@ from math import inf
 from graphgen.build import Builder
 from graphgen.ir import Dim, Value
 from graphgen.ir.dtype import f32
-from graphgen.passes.raising.expert_axes import (
+from graphgen.passes.raising.axes import (
     Axis,
     Followed,
     arranged,

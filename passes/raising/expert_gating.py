@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
-from graphgen.passes.raising.expert_axes import (
+from graphgen.passes.raising.axes import (
     Followed,
     UnlikeError,
     beneath,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from graphgen.build import Builder
 from graphgen.ir import Value
-from graphgen.passes.raising.expert_axes import (
+from graphgen.passes.raising.axes import (
     Product,
     UnlikeError,
     arranged,

@@ -9,7 +9,7 @@ from graphgen.build import Builder
 from graphgen.ir import Op, Value
 from graphgen.ir.dtype import s32
 from graphgen.passes.core import NoMatch, rule
-from graphgen.passes.raising.expert_axes import (
+from graphgen.passes.raising.axes import (
     Axis,
     Followed,
     Product,

@@ -10,7 +10,7 @@ from graphgen.composites.attention import softmax_with_sinks
 from graphgen.ir import Value
 from graphgen.ir.dims import product
 from graphgen.passes.core import NoMatch, no_match
-from graphgen.passes.raising.expert_axes import UnlikeError, beneath, first_that_fits, ways_of
+from graphgen.passes.raising.axes import UnlikeError, beneath, first_that_fits, ways_of
 from graphgen.passes.raising.pattern_rule import ROW, first_operand, traced
 from graphgen.passes.raising.row_order import Axis, Followed
 from graphgen.pattern import Bindings, apply, match_rule, number, variables
@@ -118,7 +118,7 @@ def scores_of(found: Scores, tried: set[Value] | None = None) -> Scores:
 
     Args:
         found: what is left of them, and what was stripped.
-        tried: values that are no scores, so that each is looked at once.
+        tried: values that were looked at before, which are not looked at again.
     """
     found, tried = replace(found, dot=beneath(found.dot)), set() if tried is None else tried
     value, op = found.dot.value, found.dot.value.op
@@ -181,7 +181,7 @@ def _mask(values: Mapping[str, Followed], numbers: Mapping[str, float]) -> Mask 
 def _addends(over: Followed, seen: set[Value]) -> tuple[list[Mask], list[Followed]]:
     """Take masks out of a sum that is added to the scores: the masks, and the biases.
 
-    What was seen before in the sum is a bias, whatever it is.
+    A value that was seen in the sum before is a bias, whatever it holds.
     """
     over = beneath(over)
     ways = ways_of(over, _ADDED_MASK) if over.value not in seen else ()

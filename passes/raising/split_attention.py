@@ -8,8 +8,8 @@ from graphgen.build import Builder
 from graphgen.ir import Op, Value
 from graphgen.passes.core import NoMatch, rule
 from graphgen.passes.raising.attention import attention_of
-from graphgen.passes.raising.attention_dims import Part, part_of
-from graphgen.passes.raising.expert_axes import (
+from graphgen.passes.raising.attention_dims import AttentionPart, part_of
+from graphgen.passes.raising.axes import (
     UnlikeError,
     beneath,
     first_that_fits,
@@ -60,7 +60,7 @@ def _scores(summed: Followed, total: Followed) -> _Scores:
     none = UnlikeError("a part is not a product with exponentials", summed.value, 1)
     if product is None or len(product.summed) > 1:
         raise none
-    # One slot is no axis.
+    # One slot has no axis in the operands.
     slots = product.summed[0] if product.summed else Axis(1)
 
     def part(sides: tuple[Followed, Followed]) -> _Scores:
@@ -85,8 +85,8 @@ def _is_reduced(value: Followed, kind: str, slots: Axis, of: Followed) -> bool:
     return found is not None and beneath(found[0]) == of
 
 
-def _read(part: Part) -> tuple[object, ...]:
-    """What both parts have alike: the query, its axes and its factors."""
+def _read(part: AttentionPart) -> tuple[object, ...]:
+    """The query of a part, its axes and its factors, in which both parts are alike."""
     query, scores = part.query, part.scores
     dims = [None if dim == (part.size,) else dim for dim in query.dims]
     roles = (part.rows, part.tokens, part.heads, part.group)

@@ -34,7 +34,7 @@ class UnlikeError(Exception):
 def first_that_fits(
     ways: Iterable[Way], make: Callable[[Way], Made], otherwise: UnlikeError
 ) -> Made:
-    """What is made of the first way that is not unlike (:class:`UnlikeError`: the deepest)."""
+    """Make something of the first way that is not unlike (:class:`UnlikeError`: the deepest)."""
     left = iter(ways)
     while True:
         try:
