@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from graphgen.runtime.aws_config.attribute import Values
+from graphgen.runtime.aws_config.size_rows import sequences_of_chunks
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +186,12 @@ PARALLEL_RULES = (
     divides("cp_degree", "tp_degree"),
     divides("attention_dp_degree", "tp_degree"),
     divides("attention_dp_degree", "tkg_batch_size"),
+    CombinationRule(
+        ("attention_dp_degree", "is_block_kv_layout"),
+        "attention_dp_degree above 1 divides the rows of caches, and blocks go to any row",
+        "leave attention_dp_degree or is_block_kv_layout out",
+        lambda read: read.number("attention_dp_degree") > 1 and read.on("is_block_kv_layout"),
+    ),
     CombinationRule(
         ("attention_dp_degree", "is_continuous_batching"),
         "attention_dp_degree above 1 needs is_continuous_batching",
@@ -367,6 +374,43 @@ FEATURE_RULES = (
     needs("is_prefix_caching", "is_block_kv_layout"),
     needs("is_chunked_prefill", "is_block_kv_layout"),
     needs("prefix_buckets", "is_prefix_caching"),
+    CombinationRule(
+        ("is_prefix_caching", "is_chunked_prefill"),
+        "is_prefix_caching and is_chunked_prefill exclude each other: chunks share blocks by their "
+        "block_table, too",
+        "leave is_prefix_caching out",
+        lambda read: read.on("is_prefix_caching") and read.on("is_chunked_prefill"),
+    ),
+    *(
+        CombinationRule(
+            (name, "enable_fused_speculation"),
+            f"{name} and enable_fused_speculation exclude each other: the draft's cache is not in "
+            "blocks",
+            "leave enable_fused_speculation out",
+            lambda read, name=name: (
+                read.on(name)
+                and read.on("enable_fused_speculation")
+                and not read.on("enable_eagle_speculation")
+            ),
+        )
+        for name in ("is_prefix_caching", "is_chunked_prefill")
+    ),
+    CombinationRule(
+        ("lora_config", "is_chunked_prefill"),
+        "lora_config and is_chunked_prefill exclude each other: no row keeps the adapter of a "
+        "sequence in chunks",
+        "set is_prefix_caching in place of is_chunked_prefill, or leave lora_config out",
+        lambda read: read.on("lora_config") and read.on("is_chunked_prefill"),
+    ),
+    CombinationRule(
+        ("pa_num_blocks", "chunked_prefill_config"),
+        "pa_num_blocks must be at least max_num_seqs: each sequence needs a block",
+        "raise pa_num_blocks to max_num_seqs or more, or lower max_num_seqs",
+        lambda read: (
+            read.on("is_block_kv_layout")
+            and read.number("pa_num_blocks") < sequences_of_chunks(read.values)
+        ),
+    ),
     *(
         CombinationRule(
             ("padding_side", name),

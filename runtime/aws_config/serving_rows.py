@@ -20,6 +20,7 @@ from graphgen.runtime.aws_config.attribute import (
     same_as,
     sets,
 )
+from graphgen.runtime.aws_config.size_rows import CHUNKS
 from graphgen.runtime.aws_config.value_kinds import (
     ADAPTERS,
     BOOL,
@@ -37,10 +38,6 @@ from graphgen.runtime.aws_config.value_kinds import (
 _SEPARATE = "set speculation_length and give generate an assistant_model"
 _TREE = Refused("speculation with a tree of tokens", _SEPARATE)
 _MEDUSA = PartOf("is_medusa")
-_CHUNKS = Refused(
-    "chunked prefill outside graphgen serve",
-    "leave it out: forward takes a prompt in parts by position_ids",
-)
 
 
 def _verify_batch(request: CompileRequest) -> tuple[int, ...]:
@@ -240,7 +237,7 @@ PAGES = owned_by(
         optional(nested("ChunkedPrefillConfig")),
         None,
         "prompts in chunks",
-        _CHUNKS,
+        CHUNKS,
         served="max_num_seqs is the number of prompts of a launch",
     ),
     Attribute(
@@ -251,19 +248,31 @@ PAGES = owned_by(
             lambda values: values["chunked_prefill_config"] is not None,
         ),
         "prompts in chunks",
-        _CHUNKS,
+        CHUNKS,
         served="long prompts in parts of --chunked-prefill-size tokens",
     ),
 )
 
-_CHUNK = PartOf("NeuronConfig.chunked_prefill_config")
+_TILES = NoEffect("attention is computed in tiles of attention_block, or of what costs least")
 
 CHUNKED_PREFILL = owned_by(
     "ChunkedPrefillConfig",
-    Attribute("max_num_seqs", INDEX, 0, "sequences of a chunk", _CHUNK),
-    Attribute("tkg_model_enabled", BOOL, True, "separate token programs", _CHUNK),
-    Attribute("kernel_q_tile_size", COUNT, 128, "queries of a tile", _CHUNK),
-    Attribute("kernel_kv_tile_size", COUNT, 1024, "slots of a tile", _CHUNK),
+    Attribute(
+        "max_num_seqs",
+        INDEX,
+        0,
+        "sequences of a call; 0 for batch_size",
+        PartOf("NeuronConfig.chunked_prefill_config"),
+    ),
+    Attribute(
+        "tkg_model_enabled",
+        BOOL,
+        True,
+        "separate token programs",
+        NoEffect("there are token programs: sequences with one new token go through them"),
+    ),
+    Attribute("kernel_q_tile_size", COUNT, 128, "queries of a tile", _TILES),
+    Attribute("kernel_kv_tile_size", COUNT, 1024, "slots of a tile", _TILES),
 )
 
 LORA = owned_by(

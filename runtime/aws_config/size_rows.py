@@ -42,19 +42,36 @@ def _new_tokens(values: Values) -> object:
     return max(min(longest - prompt, row), 0) or None
 
 
-def _rows(values: Values, name: str) -> tuple[int, ...]:
-    """A batch size, if it is not that of the token programs."""
-    rows = cast(int, values[name])
-    return (rows,) if rows != values["tkg_batch_size"] else ()
+def sequences_of_chunks(values: Values) -> int:
+    """The sequences of a call with ``is_chunked_prefill``; 0 without it, or where none are given.
+
+    It is the batch size then, as in NxD Inference, whose prompts form one row.
+    """
+    config = cast("Values | None", values["chunked_prefill_config"])
+    return cast(int, config["max_num_seqs"]) if config and values["is_chunked_prefill"] else 0
+
+
+def _token_rows(values: Values) -> int:
+    """The rows of a call of the token programs."""
+    return sequences_of_chunks(values) or cast(int, values["tkg_batch_size"])
+
+
+def _prompt_rows(values: Values) -> int:
+    """The rows of a call of the context programs; chunks of sequences run one after the other."""
+    chunks = values["is_chunked_prefill"] and not values.is_given("ctx_batch_size")
+    return 1 if chunks else cast(int, values["ctx_batch_size"])
+
+
+def _prefill_batch(request: CompileRequest) -> tuple[int, ...]:
+    """The batch size of the context programs, if it is not that of the token programs."""
+    rows = _prompt_rows(request)
+    return (rows,) if rows != _token_rows(request) else ()
 
 
 def _cache_rows(request: CompileRequest) -> int:
     """Rows of a cache; 0 for those of the largest call."""
-    rows, *calls = (
-        cast(int, request[name])
-        for name in ("kv_cache_batch_size", "tkg_batch_size", "ctx_batch_size")
-    )
-    return rows if rows != max(calls) else 0
+    rows = cast(int, request["kv_cache_batch_size"])
+    return rows if rows > max(_token_rows(request), _prompt_rows(request)) else 0
 
 
 def _ladder(request: CompileRequest, buckets: str, largest: str) -> tuple[int, ...]:
@@ -96,17 +113,27 @@ def torch_name(element: str) -> str:
     return {ours: theirs for theirs, ours in ELEMENTS.items()}[element]
 
 
-_BATCH = sets("batch", lambda request: (request["tkg_batch_size"],))
+def _chunks(request: CompileRequest) -> tuple[int, ...]:
+    """Tokens of the programs that go on after what a sequence has in its blocks; none for others.
+
+    The sizes are the context buckets, but for one as long as a sequence: a context program of that
+    size takes as many.
+    """
+    if not request["is_prefix_caching"] and not request["is_chunked_prefill"]:
+        return ()
+    longest = _ladder(request, "token_generation_buckets", "max_length")[-1]
+    sizes = _ladder(request, "context_encoding_buckets", "max_context_length")
+    return tuple(size for size in sizes if size < longest)
+
+
+_BATCH = sets("batch", lambda request: (_token_rows(request),))
 _SLOTS = sets("slots", lambda request: request["max_length"])
 _CONTEXT = sets(
     "context", lambda request: _ladder(request, "context_encoding_buckets", "max_context_length")
 )
 _TOKENS = sets("tokens", lambda request: _ladder(request, "token_generation_buckets", "max_length"))
 _DTYPE = sets("dtype", _dtype)
-_PAGED_LATER = Refused(
-    "prefix caching outside graphgen serve",
-    "leave it out: forward processes the tokens that it is given",
-)
+CHUNKS = sets("chunk", _chunks)
 
 SIZES = owned_by(
     "NeuronConfig",
@@ -255,7 +282,7 @@ BATCHES = owned_by(
         COUNT,
         same_as("batch_size"),
         "sequences of a call of the context programs",
-        sets("prefill_batch", lambda request: _rows(request, "ctx_batch_size")),
+        sets("prefill_batch", _prefill_batch),
         source="C49",
         described=lambda settings: (settings.prefill_batch or settings.batch)[0],
     ),
@@ -354,7 +381,9 @@ BUCKETS = owned_by(
         optional(COUNTS),
         None,
         "lengths of cached prefixes to compile for",
-        _PAGED_LATER,
+        NoEffect(
+            "programs read as many slots as token_generation_buckets say, those of a prefix too"
+        ),
     ),
     Attribute(
         "token_generation_batches",
@@ -371,8 +400,8 @@ PREFIXES = owned_by(
         "is_prefix_caching",
         BOOL,
         False,
-        "whether prompts that start alike share their cache",
-        _PAGED_LATER,
+        "whether prompts that start alike share their cache, by the block_table of forward",
+        CHUNKS,
         served="on unless it is False: what prompts have in common is processed once",
     ),
     Attribute(

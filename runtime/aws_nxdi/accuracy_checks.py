@@ -216,6 +216,7 @@ def _matched(
     most: int | None,
 ) -> list[list[Mapping[str, object]]]:
     tested = SessionModel(model.running().session)
+    model.reset()
     steps = _steps(model, max(map(len, rows)), most)
     search: LayerSearch | None = None
     if logits is None:

@@ -69,6 +69,7 @@ def benchmark_sampling(
         raise GraphgenError("GG0705", what, help="give draft_model")
     prompts, new_tokens = _sizes(model)
     session = model.running().session
+    model.reset()
     run = _answers(model, draft_model, prompts, GenerationRequest(new_tokens))
     length = _number(model, "max_length")
     found = run_benchmark(run, session, [len(row) for row in prompts], length, num_runs)

@@ -17,6 +17,8 @@ from graphgen.runtime.aws_config.inference_config import InferenceConfig
 from graphgen.runtime.aws_config.lora_settings import lora_config, with_adapter_files
 from graphgen.runtime.aws_config.neuron_config import NeuronConfig
 from graphgen.runtime.aws_nxdi.application_base import NeuronApplicationBase
+from graphgen.runtime.aws_nxdi.block_inputs import BLOCK_ARGUMENTS, read_arrays
+from graphgen.runtime.aws_nxdi.caller_blocks import BlockCall, CallerBlocks, caller_blocks
 from graphgen.runtime.aws_nxdi.forward_inputs import RowInput, cut_rows, read_rows
 from graphgen.runtime.aws_nxdi.program_forms import ProgramForms
 from graphgen.runtime.aws_nxdi.row_adapters import RowAdapters, refuse_adapters
@@ -43,7 +45,7 @@ def run_rows(
     """The results of each row of a call, in its order.
 
     Rows with several tokens and rows with one go through different programs, and so do prompts and
-    parts that continue a sequence: each kind is a step of its own.
+    parts that continue a sequence: each kind is a step of its own, and so is each turn.
 
     Args:
         session: the programs.
@@ -52,26 +54,31 @@ def run_rows(
         draw: sampling inputs of each row, for programs that sample.
         embeds: f32 [B,S,E], for programs that take embeddings.
     """
-    kinds: dict[tuple[bool, bool], list[int]] = {}
-    for index, row in enumerate(rows):
+    kinds: dict[tuple[int, bool, bool], list[int]] = {}
+    for index, row in sorted(enumerate(rows), key=lambda item: item[1].turn):
         several = len(row.tokens) > 1
-        kinds.setdefault((several, several and row.start > 0), []).append(index)
+        kinds.setdefault((row.turn, several, several and row.start > 0), []).append(index)
     numbered = {f"{name}.0" for name in _PER_TOKEN}
     if len(kinds) == 1 and numbered.isdisjoint(session.module.interface):
         # As it is, without a copy: logits of some rows are megabytes.
         return _step(session, rows, range(len(rows)), draw, embeds)
     made: dict[str, npt.NDArray[np.generic]] = {}
+    lines = max(row.line for row in rows) + 1
     for chosen in kinds.values():
         part = _step(session, rows, chosen, draw, embeds)
         for name, array in part.outputs.items():
             per_token = name.partition(".")[0] in _PER_TOKEN
-            shape = (width, *array.shape[2:]) if per_token else array.shape[1:]
-            home = made.setdefault(name, np.zeros((len(rows), *shape), array.dtype))
+            shape = (lines, width, *array.shape[2:])
+            if not per_token:
+                shape = (len(rows), *array.shape[1:])
+            home = made.setdefault(name, np.zeros(shape, array.dtype))
             if not per_token:
                 home[chosen] = array
                 continue
             for place, index in enumerate(chosen):
-                home[index, _columns(rows[index])] = array[place, : len(rows[index].tokens)]
+                home[rows[index].line, _columns(rows[index])] = array[
+                    place, : len(rows[index].tokens)
+                ]
     return RowResults(made)
 
 
@@ -93,8 +100,8 @@ def _step(
     given: npt.NDArray[np.int32 | np.float32] = tokens
     if embeds is not None:
         given = np.zeros((*tokens.shape, embeds.shape[2]), np.float32)
-        for place, (index, row) in enumerate(zip(chosen, picked, strict=True)):
-            given[place, : len(row.tokens)] = embeds[index, _columns(row)]
+        for place, row in enumerate(picked):
+            given[place, : len(row.tokens)] = embeds[row.line, _columns(row)]
     seq_ids = np.array([row.row for row in picked], np.int32)
     part = None if draw is None else draw.of(np.array(chosen, np.intp))
     return session.step(given, positions, seq_ids, part)
@@ -102,7 +109,6 @@ def _step(
 
 # Argument to feature and remedy.
 _SPECULATION = ("fused and tree speculation", "leave it out")
-_PAGES = ("a table of blocks of the caller", "leave it out: sequences get blocks by seq_ids")
 _IMAGES = ("multimodal input", "leave it out")
 _ACTIVATIONS = ("capture of activations", "leave it out")
 UNBUILT: Mapping[str, tuple[str, str]] = {
@@ -118,10 +124,6 @@ UNBUILT: Mapping[str, tuple[str, str]] = {
     "labels": ("training", "leave it out"),
     "use_cache": ("generation without a cache", "leave it out"),
     "output_attentions": ("attention weights as output", "leave it out"),
-    "slot_mapping": _PAGES,
-    "block_table": _PAGES,
-    "full_context_lens": _PAGES,
-    "computed_context_lens": _PAGES,
     "llava_args": _IMAGES,
     "vision_embeddings": _IMAGES,
     "vision_mask": _IMAGES,
@@ -131,7 +133,10 @@ UNBUILT: Mapping[str, tuple[str, str]] = {
 
 
 # Arguments that are built, for the hint of a misspelled one.
-_BUILT = ("inputs_embeds", "adapter_ids", "output_hidden_states", "input_capture_hook")
+_BUILT = (
+    *("inputs_embeds", "adapter_ids", "output_hidden_states", "input_capture_hook"),
+    *BLOCK_ARGUMENTS,
+)
 # Values that request nothing.
 _INACTIVE: Mapping[str, object] = {
     "use_cache": True,
@@ -168,9 +173,9 @@ class CausalLMOutput:
     """The result of a call, in torch or NumPy as ``input_ids`` was.
 
     Attributes:
-        logits: f32 [B,1,V], of each row's last token; ``None`` where programs choose tokens,
-            unless ``output_logits`` is set.
-        tokens: integers [B], the tokens that follow; ``None`` without on-device sampling.
+        logits: f32 [B,1,V], of each row's last token, or [1,n,V] of that of each chunk; ``None``
+            where programs choose tokens, unless ``output_logits`` is set.
+        tokens: integers [B] or [n], the tokens that follow; ``None`` without on-device sampling.
         hidden_states: f32 [B,S,E] each, as in transformers: before each layer, and after the last
             norm; zeros at padding. ``None`` unless ``output_hidden_states`` is set.
         router_logits: f32 [B,S,E] of each mixture of experts; zeros at padding. ``None`` unless the
@@ -203,6 +208,7 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
         kv_cache_populated: a prompt was run since the last :meth:`reset`.
         random: gives the random numbers of on-device sampling: a count to f32 numbers in [0, 1).
         adapters: those of ``lora_config``, once the model is loaded; ``None`` for none.
+        blocks: those that callers hand out, once a model that takes their tables is loaded.
     """
 
     def __init__(
@@ -213,6 +219,7 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
     ) -> None:
         super().__init__(model_path, config, neuron_config)
         self.adapters: RowAdapters | None = None
+        self.blocks: CallerBlocks | None = None
         self.kv_cache_populated = False
         self.random: RandomNumbers = np.random.default_rng().random
         self._ahead = ForwardAhead(self)
@@ -233,6 +240,7 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
         session, lora = super()._start(model, programs, weights), lora_config(self.neuron_config)
         self.adapters = None if lora is None else RowAdapters(session, model, lora)
         self._ahead = ForwardAhead(self)
+        self.blocks = caller_blocks(session, self.neuron_config)
         return session
 
     @in_attributes
@@ -249,12 +257,18 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
         input_capture_hook: CaptureHook | None = None,
+        slot_mapping: object = None,
+        block_table: object = None,
+        full_context_lens: object = None,
+        computed_context_lens: object = None,
         **others: object,
     ) -> CausalLMOutput | tuple[object, ...]:
         """Run prompts, or one more token of sequences; rows of the cache not named stay.
 
         A row whose first position is 0 is a prompt and replaces the contents of its cache row;
-        another one is the next token of its sequence.
+        another one is the next token of its sequence. With ``is_prefix_caching`` or
+        ``is_chunked_prefill`` a call may bring a table of blocks, of which sequences share some;
+        ``input_ids`` [1,T] of chunks has those of n sequences side by side.
 
         Args:
             input_ids: integers [B,S], padded on either side; B at most the compiled batch.
@@ -263,39 +277,33 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
             position_ids: [B,S], counted from 0 at the first token; the value at padding is ignored.
             sampling_params: f32 [B,3] of top_k, top_p, temperature, for dynamic on-device sampling.
             inputs_embeds: f32 [B,S,E] in place of ``input_ids``, as transformers takes them.
-            adapter_ids: [B], adapter of each prompt: its id, or its place among ``lora_ckpt_paths``
-                from 0; ``None`` or -1 for the base model. A sequence keeps what its prompt had.
+            adapter_ids: [B], of each prompt its adapter's id or place among ``lora_ckpt_paths``
+                from 0, ``None`` or -1 for the base model. A sequence keeps what its prompt had.
             output_hidden_states: return the hidden states of every token too.
             return_dict: False for a tuple.
             input_capture_hook: called with input_ids, attention_mask, position_ids, seq_ids and
                 sampling_params.
-            others: AWS's arguments for features that are not built; only ``None``, or what
-                requests nothing (``use_cache=True``), is accepted.
+            slot_mapping: [B,N] or [T], ``block * pa_block_size + offset`` of new tokens, or -1.
+            block_table: [B,M] or [n,M], each sequence's blocks in order of positions; -1 for none.
+            full_context_lens: [B,1] or [n], tokens of each sequence after the call.
+            computed_context_lens: those of them that its blocks hold.
+            others: AWS's arguments for features that are not built, which request nothing.
 
         Raises:
-            GraphgenError: GG0908 before the model is loaded, GG0904 for an argument of a feature
-                that is not built, GG0901 for an unknown one, GG0402 for inputs that do not fit,
-                GG0705 for an unknown adapter, GG0701 for a prompt or sequence that is too long or
-                finds no free block, GG0702 for a row without a token, GG0706 for a token that
-                the model does not have.
+            GraphgenError: GG0908 before the model is loaded, GG0904, GG0903 and GG0901 for
+                arguments, GG0402 for inputs that do not fit, GG0705 for an adapter, GG0701 for a
+                sequence without room, GG0702 for a row without a token, GG0706 for its tokens.
         """
         self.forms()
-        self.note_async_mode()
         refuse_unbuilt(others)
-        ids, embeds = _tokens_or_embeddings(input_ids, inputs_embeds)
-        like = input_ids if embeds is None else inputs_embeds
+        ids, embeds, like = _tokens_or_embeddings(input_ids, inputs_embeds)
         if input_capture_hook is not None:
             input_capture_hook(like, attention_mask, position_ids, seq_ids, sampling_params)
-        rows = self._rows(ids, attention_mask, position_ids, seq_ids)
-        hidden, width = bool(output_hidden_states), as_numpy(ids).shape[1]
-        if embeds is None and not hidden:
-            result = self._stepped(rows, width, sampling_params, adapter_ids)
-        else:
-            draw = self._prepare_rows(self.running().session, rows, sampling_params, adapter_ids)
-            with self.forms().chosen(hidden_states=hidden, inputs_embeds=embeds is not None) as on:
-                result = run_rows(on, rows, width, draw, embeds)
-        self.kv_cache_populated = True
-        return _output(result, like, return_dict)
+        blocks = (slot_mapping, block_table, full_context_lens, computed_context_lens)
+        rows, call = self._sequences(ids, attention_mask, position_ids, seq_ids, blocks)
+        forms = (as_numpy(ids).shape[1], bool(output_hidden_states), embeds)
+        result = self._run(rows, sampling_params, adapter_ids, call, forms)
+        return _output(result, like, bool(call and call.chunks), return_dict)
 
     def running(self) -> ProgramForms:
         """The loaded model (GG0908); a step that ``async_mode`` started is taken back."""
@@ -312,22 +320,39 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
         """True if calls of ``forward`` start the step that follows; ``generate`` has its own."""
         return bool(self.neuron_config.value("async_mode")) and not self.starts_ahead
 
-    def _stepped(
-        self, rows: Sequence[RowInput], width: int, sampling_params: object, adapter_ids: object
+    def _run(
+        self,
+        rows: Sequence[RowInput],
+        sampling_params: object,
+        adapter_ids: object,
+        call: BlockCall | None,
+        forms: tuple[int, bool, Embeddings | None],
     ) -> RowResults:
-        """The results of a call of the usual programs; ``async_mode`` starts the next step."""
-        ahead = self._ahead if self._goes_ahead and all(row.start for row in rows) else None
-        if ahead is not None:
-            self._give_adapters(rows, adapter_ids)
+        """The results of the rows of a call; ``async_mode`` starts the step after it.
+
+        Args:
+            rows: with new tokens.
+            sampling_params, adapter_ids: of ``forward``.
+            call: brings the blocks of the rows; ``None`` for none.
+            forms: columns of the call, whether hidden states are returned, and embeddings.
+        """
+        self.note_async_mode()
+        width, hidden, embeds = forms
+        plain = not hidden and embeds is None and call is None
+        ahead = self._ahead if plain and self._goes_ahead else None
+        if ahead is not None and all(row.start for row in rows):
+            self._give_adapters(rows, adapter_ids, begins=False)
             done = ahead.results(rows, sampling_params, self.forms().session)
             if done is not None:
                 return done
-        session = self.running().session
-        draw = self._prepare_rows(session, rows, sampling_params, adapter_ids)
-        result = run_rows(session, rows, width, draw)
+        draw = self._prepare_rows(rows, sampling_params, adapter_ids, call)
+        taken = embeds is not None
+        with self.running().chosen(hidden_states=hidden, inputs_embeds=taken) as session:
+            result = run_rows(session, rows, width, draw, embeds)
+        self.kv_cache_populated = True
         if ahead is not None:
             ahead.after(rows, sampling_params, session, result)
-        return result
+        return call.done(result) if call else result
 
     @property
     def prompt_limit(self) -> int | None:
@@ -336,7 +361,7 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
             return None
         return max(self.forms().model.settings.context)
 
-    def _rows(self, *given: object) -> Sequence[RowInput]:
+    def _rows(self, *given: object) -> list[RowInput]:
         """The rows of a call, cut where prompts are too long and the configuration allows it."""
         rows = read_rows(*given, lengths=self._ahead.lengths(self.forms().session))
         if (most := self.prompt_limit) is None:
@@ -352,21 +377,61 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
             note = f"{shown} cut to the first {self.prompt_limit} tokens: allow_input_truncation"
             print(f"note: {note}", file=sys.stderr)
 
+    def _sequences(
+        self, ids: object, mask: object, places: object, row_ids: object, given: Sequence[object]
+    ) -> tuple[Sequence[RowInput], BlockCall | None]:
+        """The rows of a call, and the call, where it brings their blocks.
+
+        Args:
+            ids, mask, places, row_ids: ``input_ids``, ``attention_mask``, ``position_ids`` and
+                ``seq_ids``.
+            given: the values of :data:`BLOCK_ARGUMENTS`.
+
+        Raises:
+            GraphgenError: GG0908, GG0903 for a model that takes no table, otherwise as of
+                :meth:`CallerBlocks.call` and :meth:`CallerBlocks.check_ended`.
+        """
+        named: dict[str, object] = dict(zip(BLOCK_ARGUMENTS, given, strict=True))
+        found = [name for name, value in named.items() if value is not None]
+        if not found:
+            if self.blocks is not None:
+                self.blocks.check_ended()
+            return self._rows(ids, mask, places, row_ids), None
+        if self.blocks is None:
+            raise GraphgenError(
+                "GG0903",
+                f"{found[0]} of forward needs is_prefix_caching or is_chunked_prefill",
+                help="compile with NeuronConfig(is_block_kv_layout=True, is_prefix_caching=True), "
+                f"or leave {found[0]} out: sequences get blocks by seq_ids",
+            )
+        self.running()
+        call = self.blocks.call(read_arrays(ids, places, mask, named), row_ids)
+        return call.rows, call
+
     def _prepare_rows(
-        self, session: Session, rows: Sequence[RowInput], sampling_params: object, ids: object
+        self,
+        rows: Sequence[RowInput],
+        sampling_params: object,
+        ids: object,
+        call: BlockCall | None,
     ) -> Draw | None:
         """Give rows their adapters and blocks; how their tokens are drawn."""
-        draw = row_draw(session, len(rows), sampling_params, self.neuron_config, self.random)
-        reserve_blocks(session, {row.row: row.start + len(row.tokens) for row in rows})
-        self._give_adapters(rows, ids)
+        session = self.running().session
+        count = len(rows) if call is None else call.count
+        draw = row_draw(session, count, sampling_params, self.neuron_config, self.random)
+        if call is None:
+            reserve_blocks(session, {row.row: row.start + len(row.tokens) for row in rows})
+        elif draw is not None:
+            draw = draw.of(call.places)
+        self._give_adapters(rows, ids, begins=call is not None)
         return draw
 
-    def _give_adapters(self, rows: Sequence[RowInput], ids: object) -> None:
+    def _give_adapters(self, rows: Sequence[RowInput], ids: object, *, begins: bool) -> None:
         """Let prompts use their adapters, and check those of other rows."""
         if self.adapters is None:
             refuse_adapters(ids)
         else:
-            self.adapters.give(rows, ids)
+            self.adapters.give(rows, ids, begins=begins)
 
     def use_adapters(self, adapter_ids: object, rows: int) -> None:
         """Let the next prompts, of rows 0, 1, ..., use their adapters, and other rows none.
@@ -384,11 +449,20 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
         else:
             self.adapters.use(adapter_ids, rows)
 
+    @in_attributes
+    def load_weights(self, compiled_model_path: str | Path) -> None:
+        """See :class:`NeuronApplicationBase`; blocks of callers are forgotten, too."""
+        super().load_weights(compiled_model_path)
+        if self.blocks is not None:
+            self.blocks.forget()
+
     def reset(self) -> None:
         """Forget all sequences; the next call has to run prompts. The cache is not cleared."""
         self.kv_cache_populated = False
         if self.adapters is not None:
             self.adapters.forget()
+        if self.blocks is not None:
+            self.blocks.forget()
         if self._running is not None:
             self.running().session.lengths[:] = 0
 
@@ -410,30 +484,32 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
 
 def _tokens_or_embeddings(
     input_ids: object, inputs_embeds: object
-) -> tuple[object, npt.NDArray[np.float32] | None]:
-    """Token ids, zeros for embeddings, and the embeddings as f32 (GG0402)."""
+) -> tuple[object, npt.NDArray[np.float32] | None, object]:
+    """Token ids, zeros for embeddings, the embeddings as f32, and what was given (GG0402)."""
     if (input_ids is None) == (inputs_embeds is None):
         what = "forward takes input_ids or inputs_embeds, one of both"
         raise GraphgenError("GG0402", what, help="input_ids are integers [B,S]")
     if inputs_embeds is None:
-        return input_ids, None
+        return input_ids, None, input_ids
     array = as_numpy(inputs_embeds)
     if array.ndim != 3:
         what = f"inputs_embeds has {array.ndim} dimensions, not [B,S,E]"
         raise GraphgenError("GG0402", what, help="give the embedding of each token")
-    return np.zeros(array.shape[:2], np.int64), array.astype(np.float32)
+    return np.zeros(array.shape[:2], np.int64), array.astype(np.float32), inputs_embeds
 
 
 def _output(
-    result: RowResults, like: object, return_dict: bool | None
+    result: RowResults, like: object, chunks: bool, return_dict: bool | None
 ) -> CausalLMOutput | tuple[object, ...]:
-    """The results in the kind of ``like``; a tuple where ``return_dict`` is False."""
+    """The results in the kind of ``like``; sequences in chunks have one row for all logits."""
     logits, tokens = result.logits, result.tokens
+    if logits is not None:
+        logits = logits[None] if chunks else logits[:, None]
     hidden = tuple(as_user_array(array, like) for array in result.hidden_states)
     kind = as_numpy(like).dtype
     integer = kind if kind.kind in "iu" else np.dtype(np.int64)
     output = CausalLMOutput(
-        logits=None if logits is None else as_user_array(logits[:, None, :], like),
+        logits=None if logits is None else as_user_array(logits, like),
         tokens=None if tokens is None else as_user_array(tokens.astype(integer), like),
         hidden_states=hidden or None,
         router_logits=tuple(as_user_array(array, like) for array in result.router_logits) or None,

@@ -23,12 +23,16 @@ class RowInput:
         start: position of the first token.
         tokens: without padding.
         column: of the first token in ``input_ids``.
+        line: of the tokens in ``input_ids``, which a prompt has to itself and chunks share.
+        turn: rows of a turn run together, after those of the turns before.
     """
 
     row: int
     start: int
     tokens: tuple[int, ...]
     column: int = 0
+    line: int = 0
+    turn: int = 0
 
 
 def read_rows(
@@ -58,9 +62,9 @@ def read_rows(
     ids = integers("input_ids", input_ids, 2)
     mask = None if attention_mask is None else integers("attention_mask", attention_mask, 2)
     positions = None if position_ids is None else integers("position_ids", position_ids, 2)
-    rows = _rows(seq_ids, len(ids), len(lengths))
+    rows = cache_rows(seq_ids, len(ids), len(lengths))
     _check_shapes(ids, mask, positions)
-    return [
+    made = [
         _row(
             int(row),
             ids[index],
@@ -70,6 +74,7 @@ def read_rows(
         )
         for index, row in enumerate(rows)
     ]
+    return [replace(row, line=line) for line, row in enumerate(made)]
 
 
 def cut_rows(rows: Sequence[RowInput], most: int) -> tuple[list[RowInput], int]:
@@ -81,7 +86,7 @@ def cut_rows(rows: Sequence[RowInput], most: int) -> tuple[list[RowInput], int]:
     return cut, sum(a.tokens != b.tokens for a, b in zip(rows, cut, strict=True))
 
 
-def _rows(seq_ids: object, batch: int, rows: int) -> Integers:
+def cache_rows(seq_ids: object, batch: int, rows: int) -> Integers:
     """The cache rows of a call (GG0402)."""
     chosen = np.arange(batch) if seq_ids is None else integers("seq_ids", seq_ids, 1)
     if batch > rows or len(chosen) != batch:

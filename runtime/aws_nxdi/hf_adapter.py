@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any, NoReturn, cast
 
 from graphgen.errors import GraphgenError
+from graphgen.runtime.aws_config.attribute import Values
 from graphgen.runtime.aws_config.flag_names import in_attributes, length_attribute, nxdi_names
+from graphgen.runtime.aws_config.size_rows import sequences_of_chunks
 from graphgen.runtime.aws_nxdi.assisted_decoding import (
     SpeculatingModel,
     decode_assisted,
@@ -548,14 +550,16 @@ class HuggingFaceGenerationAdapter(GenerationMixin):
 
     def _check_sizes(self, lengths: torch.Tensor, ids: torch.Tensor, how: GenerationConfig) -> None:
         """Refuse more sequences or tokens than the programs hold (GG0705, GG0701)."""
-        batch = cast(int, self.neuron_config.value("batch_size"))
+        chunks = sequences_of_chunks(cast(Values, self.neuron_config))
+        batch = chunks or cast(int, self.neuron_config.value("batch_size"))
         if len(ids) > batch:
             answers = max(how.num_return_sequences or 1, how.num_beams or 1)
             times = f" ({len(ids) // answers} prompts x {answers})" if answers > 1 else ""
+            more = "ChunkedPrefillConfig(max_num_seqs=" if chunks else "NeuronConfig(batch_size="
             raise GraphgenError(
                 "GG0705",
                 f"{len(ids)} sequences{times}, but the programs were compiled for {batch}",
-                help=f"compile with NeuronConfig(batch_size={len(ids)}), or give fewer prompts",
+                help=f"compile with {more}{len(ids)}), or give fewer prompts",
             )
         slots = cast(int, self.neuron_config.value("max_length"))
         longest, new = int(lengths.max()), cast(int, how.max_length) - ids.shape[1]

@@ -29,7 +29,7 @@ from graphgen.lowering.neuronx_cc.program_plan import (
 from graphgen.runtime.aws_nxdi.base_model import PHASES, ModelWrapper
 from graphgen.runtime.model import BuiltModel
 from graphgen.runtime.progress import Progress
-from graphgen.runtime.session.buckets import ProgramTable
+from graphgen.runtime.session.buckets import CHUNK, ProgramTable
 
 # Where AWS's tools compile, among temporary files, and the variable that names another place.
 _WORK, _WORK_VARIABLE = "nxd_model", "BASE_COMPILE_WORK_DIR"
@@ -54,14 +54,17 @@ class NeuronPrograms:
     def homes(self) -> Mapping[str, tuple[str, ModelWrapper]]:
         """The folder ``TAG/_tp0_bkN`` and the sub-model of each program.
 
-        N counts the programs of a tag by batch and bucket.
+        N counts the programs of a tag by batch, bucket and tokens.
         """
         found: dict[str, tuple[str, ModelWrapper]] = {}
         table = ProgramTable(self.built.module)
         for model in self.models:
+            phase = PHASES[model.tag]
+            # Chunks of a prompt are context encoding, too.
+            phases = (phase, CHUNK) if phase == "prefill" else (phase,)
             sizes = sorted(
-                (size for size in table.sizes if size.phase == PHASES[model.tag]),
-                key=lambda size: (size.batch, size.bucket),
+                (size for size in table.sizes if size.phase in phases),
+                key=lambda size: (size.batch, size.bucket, size.tokens),
             )
             for number, size in enumerate(sizes):
                 found[size.name] = (f"{model.tag}/_tp0_bk{number}", model)

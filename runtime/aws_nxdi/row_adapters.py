@@ -61,13 +61,14 @@ class RowAdapters:
         self._loaded.use(names)
         self._names = names
 
-    def give(self, rows: Sequence[RowInput], adapter_ids: object) -> None:
+    def give(self, rows: Sequence[RowInput], adapter_ids: object, *, begins: bool = False) -> None:
         """Let prompts use their adapters; other rows go on with what they began with.
 
         Args:
             rows: of a call.
             adapter_ids: one for each row: a name, its place in :attr:`ids`, or ``None`` or -1 for
                 the base model; ``None`` for the base model in every prompt.
+            begins: rows may be of other sequences than before: each has the adapter that is given.
 
         Raises:
             GraphgenError: GG0402 for another number of ids or a sequence that began with another
@@ -76,7 +77,7 @@ class RowAdapters:
         named = None if adapter_ids is None else self._named(adapter_ids, len(rows))
         names = list(self._names)
         for place, row in enumerate(rows):
-            if row.start == 0:
+            if row.start == 0 or (begins and named is not None):
                 names[row.row] = named[place] if named is not None else ""
             elif named is not None and named[place] != names[row.row]:
                 raise GraphgenError(

@@ -245,7 +245,7 @@ class ForwardAhead:
         self, rows: Sequence[RowInput], sampling: object, session: Session, result: RowResults
     ) -> None:
         """Start the step after a call that was run at once."""
-        if all(len(row.tokens) == 1 for row in rows):
+        if all(row.start and len(row.tokens) == 1 for row in rows):
             self._start(rows, sampling, session, None, result.tokens)
 
     def _start(

@@ -33,7 +33,7 @@ def test_each_attribute_with_its_origin_and_effect(tmp_path: Path):
     assert by_name["on_device_sampling_config.do_sample"]["value"] is True
     assert by_name["quantize_clamp_bound"]["value"] == "inf"
     assert by_name["lora_config"]["effect"].startswith("at run time: ")
-    assert by_name["chunked_prefill_config"]["effect"] == "off"
+    assert by_name["tensor_capture_config"]["effect"] == "off"
     assert (shown["class"], shown["target"], shown["errors"]) == ("NeuronConfig", "cpu", [])
     passes = [row["pass"] for row in shown["pipeline"]]
     assert passes[0] == "on-device-sampling{do_sample=true}"

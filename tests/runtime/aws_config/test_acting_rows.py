@@ -52,6 +52,7 @@ CONTEXTS: Mapping[str, Sequence[Mapping[str, object]]] = {
         {},
         {"tp_degree": 2, "seq_len": 1024, "enable_bucketing": True, "batch_size": 4},
         {"tp_degree": 2, "sequence_parallel_enabled": True, "is_block_kv_layout": True},
+        {"is_block_kv_layout": True, "seq_len": 1024, "enable_bucketing": True},
         {"quantized": True, "quantized_checkpoints_path": "none", "kv_cache_quant": True},
         {"speculation_length": 3, "on_device_sampling_config": {"do_sample": True}}
         | {"batch_size": 4},

@@ -156,7 +156,6 @@ def test_the_capture_hook_gets_the_inputs(application: Any):
     ("name", "value", "feature"),
     [
         ("medusa_args", (1,), "tree speculation"),
-        ("block_table", [[1]], "a table of blocks"),
         ("labels", [[1]], "training"),
         ("output_attentions", True, "attention weights"),
         ("use_cache", False, "without a cache"),

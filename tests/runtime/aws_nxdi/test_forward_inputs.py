@@ -39,7 +39,7 @@ def test_a_prompt_of_one_token_is_not_taken_for_two():
 
 def test_rows_go_where_seq_ids_say():
     made = rows([[5], [6]], None, [[3], [0]], [2, 1], lengths=[0, 9, 3, 0])
-    assert made == [RowInput(2, 3, (5,)), RowInput(1, 0, (6,))]
+    assert made == [RowInput(2, 3, (5,)), RowInput(1, 0, (6,), line=1)]
 
 
 def test_a_single_token_without_positions_continues_its_row():

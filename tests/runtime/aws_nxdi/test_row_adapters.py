@@ -220,3 +220,34 @@ def test_adapters_over_a_stored_quantized_checkpoint(
         with torch.no_grad():
             wanted = model(torch.tensor([[5, 6, 7]])).logits[0, -1].numpy()
         np.testing.assert_allclose(out.logits[row, 0], wanted, atol=2e-4)
+
+
+@pytest.mark.slow
+def test_sequences_with_blocks_of_the_caller_have_the_adapter_of_the_call(
+    llama: Checkpoint, adapters: dict[str, Any]
+):
+    paths = {name: str(path) for name, (path, _) in adapters.items()}
+    pages = {"is_block_kv_layout": True, "pa_block_size": 4, "pa_num_blocks": 8}
+    model = opened(llama, LoraServingConfig(lora_ckpt_paths=paths), **pages, is_prefix_caching=True)
+    prefix = [5, 6, 7, 8]
+    calls: list[tuple[str | None, list[int], list[int], int]] = [
+        ("a", [*prefix, 9], [3, 1], 0),
+        (None, [*prefix, 9], [0, 2], 0),
+        # Of the same row: what another sequence of the adapter has computed.
+        ("a", [*prefix, 10, 11], [3, 4], 4),
+        ("a", [*prefix, 10, 11, 12], [3, 4], 6),
+        (None, [*prefix, 9, 13], [0, 2], 5),
+    ]
+    for name, text, table, held in calls:
+        places = np.arange(held, len(text))
+        out = model.forward(
+            np.array([text[held:]]),
+            position_ids=places[None],
+            adapter_ids=[name],
+            slot_mapping=np.array([[table[at // 4] * 4 + at % 4 for at in places]]),
+            block_table=np.array([table]),
+            full_context_lens=np.array([[len(text)]]),
+            computed_context_lens=np.array([[held]]),
+        )
+        wanted = logits(llama, adapters, name, text)
+        np.testing.assert_allclose(out.logits[0, 0], wanted, atol=1e-4)

@@ -1,0 +1,299 @@
+"""Blocks of a paged cache that the caller of ``forward`` hands to sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from graphgen.errors import GraphgenError
+from graphgen.runtime.aws_config.neuron_config import NeuronConfig
+from graphgen.runtime.aws_nxdi.block_inputs import CallArrays, TableRow, chunk_rows, prefix_rows
+from graphgen.runtime.aws_nxdi.forward_inputs import Integers, RowInput
+from graphgen.runtime.session.block_table import BlockTable
+from graphgen.runtime.session.buckets import choose_bucket
+from graphgen.runtime.session.session import RowResults, Session
+
+# Outputs with one entry a sequence; others have one a token.
+_PER_ROW = ("logits", "next_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedRow:
+    """A sequence with its blocks.
+
+    Attributes:
+        given: as it was given.
+        blocks: those of all its positions.
+    """
+
+    given: TableRow
+    blocks: Integers
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCall:
+    """A call with a table of blocks, which are placed.
+
+    Attributes:
+        blocks: that it changes.
+        given: the sequences with new tokens.
+        rows: the same, by the cache rows that they run in.
+        count: n, sequences of the table.
+        places: [m], of those with new tokens among them.
+        chunks: they stand side by side in one row.
+    """
+
+    blocks: CallerBlocks
+    given: Sequence[TableRow]
+    rows: Sequence[RowInput]
+    count: int
+    places: npt.NDArray[np.intp]
+    chunks: bool
+
+    def done(self, result: RowResults) -> RowResults:
+        """Note what the call has written.
+
+        Returns:
+            The results of all n sequences, zeros for one without a new token.
+        """
+        self.blocks.note(self.given)
+        if len(self.rows) == self.count:
+            return result
+        made: dict[str, npt.NDArray[np.generic]] = {}
+        for name, array in result.outputs.items():
+            made[name] = array
+            if name in _PER_ROW:
+                made[name] = np.zeros((self.count, *array.shape[1:]), array.dtype)
+                made[name][self.places] = array
+        return RowResults(made)
+
+
+class CallerBlocks:
+    """The blocks of a session while calls bring their own tables.
+
+    The caller decides which sequences share a block. A sequence reads slots that a call with a
+    table has written, or an earlier sequence of the same call writes.
+
+    Args:
+        session: whose cache is paged.
+        table: its table.
+        chunks: sequences of a call stand side by side in one row.
+
+    Attributes:
+        active: the last call brought a table; :meth:`forget` ends that.
+    """
+
+    def __init__(self, session: Session, table: BlockTable, *, chunks: bool) -> None:
+        self._session = session
+        self._table = table
+        self._chunks = chunks
+        self._own = table.table
+        self.active = False
+        self._filled: npt.NDArray[np.bool_] = np.zeros((table.blocks, table.block), np.bool_)
+
+    def call(self, arrays: CallArrays, seq_ids: object) -> BlockCall:
+        """Read a call, and place its sequences.
+
+        Args:
+            arrays: of the call.
+            seq_ids: [B], rows of the cache; those of chunks are not read.
+
+        Raises:
+            GraphgenError: GG0402 for arguments that do not fit each other or the cache, GG0701 for
+                a sequence that is too long; nothing has changed then.
+        """
+        rows: Sequence[TableRow | None]
+        if self._chunks:
+            rows = chunk_rows(arrays, self._session.rows)
+        else:
+            rows = prefix_rows(arrays, seq_ids, self._session.rows)
+        given = [row for row in rows if row is not None]
+        places = np.array([at for at, row in enumerate(rows) if row is not None], np.intp)
+        return BlockCall(self, given, self.place(given), len(rows), places, self._chunks)
+
+    def place(self, rows: Sequence[TableRow]) -> list[RowInput]:
+        """Give the rows of a call their blocks; nothing has changed where that is refused.
+
+        Returns:
+            The rows, in turns: one that reads what another row of the call writes comes after it.
+
+        Raises:
+            GraphgenError: GG0402 for a table, slot or length that does not fit the cache or the
+                others, GG0701 for a sequence that is too long.
+        """
+        placed = [PlacedRow(row, self._blocks(row)) for row in rows]
+        self._check_written_once(rows)
+        self._check_read(placed)
+        turns = _turns(placed, self._table.block)
+        session = self._session
+        table = self._table.table.copy() if self.active else np.full_like(self._table.table, -1)
+        if not self.active:
+            self._own = self._table.table
+            session.lengths[:] = 0
+        for row in placed:
+            table[row.given.input.row] = -1
+            table[row.given.input.row, : len(row.blocks)] = row.blocks
+            session.lengths[row.given.input.row] = row.given.input.start
+        if not np.array_equal(table, self._table.table):
+            session.use_layout(self._table.name, table)
+        self.active = True
+        return [
+            replace(row.given.input, turn=turn) for row, turn in zip(placed, turns, strict=True)
+        ]
+
+    def note(self, rows: Sequence[TableRow]) -> None:
+        """Remember the slots that a call has written."""
+        for row in rows:
+            self._filled.reshape(-1)[row.slots] = True
+
+    def forget(self) -> None:
+        """Take all blocks back from the caller: rows have those of before, with nothing in them."""
+        if self.active:
+            self._session.use_layout(self._table.name, self._own)
+            self._session.lengths[:] = 0
+            self._filled[:] = False
+            self.active = False
+
+    def check_ended(self) -> None:
+        """Refuse a call without a table between calls that bring theirs (GG0402)."""
+        if self.active:
+            raise GraphgenError(
+                "GG0402",
+                "forward without block_table, after calls that brought one: the blocks of their "
+                "sequences would be taken",
+                help="give block_table, slot_mapping, full_context_lens and "
+                "computed_context_lens in each call, or call reset() first",
+            )
+
+    def _blocks(self, row: TableRow) -> Integers:
+        """The blocks of a row's positions, those of its slots where the table has none (GG0402)."""
+        size, count = self._table.block, self._table.blocks
+        choose_bucket([self._session.table.limit], row.end, "a sequence")
+        wrong = row.table[(row.table < -1) | (row.table >= count)]
+        if len(wrong):
+            raise _refused(
+                f"block_table of {row.name} has block {wrong[0]}; the cache has blocks 0 to "
+                f"{count - 1}",
+                "give blocks of pa_num_blocks, -1 for none",
+            )
+        wrong = row.slots[(row.slots < 0) | (row.slots >= count * size)]
+        if len(wrong):
+            raise _refused(
+                f"slot_mapping of {row.name} has slot {wrong[0]} for a token; the cache has slots "
+                f"0 to {count * size - 1}",
+                "a slot is block * pa_block_size + offset",
+            )
+        needed = -(-row.end // size)
+        blocks = np.full(needed, -1, np.int64)
+        blocks[: len(row.table)] = row.table[:needed]
+        places = np.arange(row.input.start, row.end)
+        columns = places // size
+        blocks[columns] = np.where(blocks[columns] < 0, row.slots // size, blocks[columns])
+        self._check_slots(row, blocks, places)
+        if (blocks < 0).any():
+            first = int((blocks < 0).argmax())
+            raise _refused(
+                f"block_table of {row.name} has no block for position {first * size}, and "
+                f"computed_context_lens says that {row.input.start} tokens are in the cache",
+                "give the blocks of all tokens, in the order of positions",
+            )
+        if len(set(blocks.tolist())) < needed:
+            shown = blocks.tolist()
+            twice = next(block for block in shown if shown.count(block) > 1)
+            raise _refused(
+                f"block_table of {row.name} has block {twice} twice for its {row.end} tokens: "
+                f"{shown}",
+                "a block holds one part of a sequence",
+            )
+        return blocks
+
+    def _check_slots(self, row: TableRow, blocks: Integers, places: Integers) -> None:
+        """Refuse a slot that is not that of its position in the table (GG0402)."""
+        size = self._table.block
+        wanted = blocks[places // size] * size + places % size
+        if not np.array_equal(wanted, row.slots):
+            at = int(np.argmax(wanted != row.slots))
+            raise _refused(
+                f"slot_mapping of {row.name} has slot {row.slots[at]} for position {places[at]}, "
+                f"whose slot is {wanted[at]}: block {blocks[places[at] // size]} of its "
+                f"block_table, blocks of {size}",
+                "a slot is block * pa_block_size + position % pa_block_size",
+            )
+
+    def _check_written_once(self, rows: Sequence[TableRow]) -> None:
+        """Refuse a slot that two rows write (GG0402)."""
+        owners: dict[int, str] = {}
+        for row in rows:
+            for slot in row.slots.tolist():
+                other = owners.setdefault(slot, row.name)
+                if other != row.name:
+                    raise _refused(
+                        f"slot_mapping of {other} and of {row.name} both have slot {slot}",
+                        "let sequences share blocks of tokens that are in the cache",
+                    )
+
+    def _check_read(self, placed: Sequence[PlacedRow]) -> None:
+        """Refuse tokens in the cache that nothing has written (GG0402)."""
+        size = self._table.block
+        earlier = set[int]()
+        for row in placed:
+            start = row.given.input.start
+            used = row.blocks[: -(-start // size)]
+            slots = (used[:, None] * size + np.arange(size)).reshape(-1)[:start]
+            unknown = np.flatnonzero(~self._filled.reshape(-1)[slots])
+            empty = [place for place in unknown.tolist() if int(slots[place]) not in earlier]
+            if empty:
+                raise _refused(
+                    f"computed_context_lens of {row.given.name} is {start}, and slot "
+                    f"{slots[empty[0]]} of its position {empty[0]} was not written since the last "
+                    "reset()",
+                    "run the tokens before, or lower computed_context_lens",
+                )
+            earlier.update(row.given.slots.tolist())
+
+
+def caller_blocks(session: Session, config: NeuronConfig) -> CallerBlocks | None:
+    """The blocks that callers of a model hand out; ``None`` for a model that takes no tables.
+
+    Raises:
+        GraphgenError: GG0904 for a model whose caches are not all kept in blocks.
+    """
+    names = [name for name in ("is_prefix_caching", "is_chunked_prefill") if config.value(name)]
+    if not names:
+        return None
+    if session.blocks is None:
+        raise GraphgenError(
+            "GG0904",
+            f"{config.owner}.{names[0]} = True: a cache of this model that is not kept in blocks "
+            "is not built yet",
+            help=f"leave {names[0]} out",
+        )
+    return CallerBlocks(session, session.blocks, chunks="is_chunked_prefill" in names)
+
+
+def _turns(placed: Sequence[PlacedRow], size: int) -> list[int]:
+    """The turn of each row: after the earlier rows that write its blocks or read what it writes."""
+    made: list[int] = []
+    # The first turn after those that write a block, and after those that read it.
+    written, read = dict[int, int](), dict[int, int]()
+    for row in placed:
+        reads = set(row.blocks[: -(-row.given.input.start // size)].tolist())
+        writes = set((row.given.slots // size).tolist())
+        turn = max(
+            [0]
+            + [written.get(block, 0) for block in reads]
+            + [read.get(block, 0) for block in writes]
+        )
+        for block in writes:
+            written[block] = max(written.get(block, 0), turn + 1)
+        for block in reads:
+            read[block] = max(read.get(block, 0), turn + 1)
+        made.append(turn)
+    return made
+
+
+def _refused(what: str, help: str) -> GraphgenError:
+    return GraphgenError("GG0402", what, help=help)
