@@ -18,6 +18,8 @@ from graphgen.pattern.see_through import literal
 
 # A score this low has weight 0 beside any other.
 HIDDEN = -1e4
+# Such scores stay hidden under biases, which are smaller than this.
+FAR_BELOW = -1e9
 # A mask, and whether it is true where scores are hidden.
 Mask = tuple[Followed, bool]
 
@@ -140,9 +142,9 @@ def _without(found: Scores, step: str, values: Mapping[str, Followed], bound: Bi
     at, numbers, inner = found.dot.value, bound.numbers, replace(found, dot=values["x"])
     other = values.get("other")
     if step == "select":
-        return _unmasked(inner, at, _mask(values, numbers))
+        return _unmasked(inner, at, _mask(values, numbers, inner))
     if step == "add" and other is not None:
-        return _unbiased(inner, at, *_addends(other, set()))
+        return _unbiased(inner, at, *_addends(other, set(), inner))
     if step == "tanh":
         if found.cap or found.steps or found.factor <= 0:
             raise UnlikeError("the scores are capped by no positive constant", at, 9)
@@ -172,26 +174,45 @@ def _unbiased(inner: Scores, at: Value, masks: list[Mask], addends: list[Followe
     return replace(inner, masks=(*inner.masks, *masks), biases=(*inner.biases, *biases))
 
 
-def _mask(values: Mapping[str, Followed], numbers: Mapping[str, float]) -> Mask | None:
-    """A mask, and whether it hides where it is true; ``None`` where scores are not very low."""
-    hidden = numbers.get("then", numbers.get("else", 0.0))
-    return (values["mask"], "then" in numbers) if hidden <= HIDDEN else None
+def _mask(
+    values: Mapping[str, Followed], numbers: Mapping[str, float], outside: Scores
+) -> Mask | None:
+    """A mask, and whether it hides where it is true; ``None`` where scores are not very low.
+
+    Factors outside of the mask act on the hidden scores, too: these have to stay very low, and far
+    below every bias.
+    """
+    hidden = numbers.get("then", numbers.get("else", 0.0)) * outside.factor
+    for step, by in outside.steps:
+        constant = literal(by)
+        if step != "divide" or not constant:
+            return None
+        hidden /= constant
+    low = FAR_BELOW if outside.biases else HIDDEN
+    return (values["mask"], "then" in numbers) if hidden <= low else None
 
 
-def _addends(over: Followed, seen: set[Value]) -> tuple[list[Mask], list[Followed]]:
+def _addends(
+    over: Followed, seen: set[Value], outside: Scores
+) -> tuple[list[Mask], list[Followed]]:
     """Take masks out of a sum that is added to the scores: the masks, and the biases.
 
     A value that was seen in the sum before is a bias, whatever it holds.
     """
-    over = beneath(over)
+    over, before = beneath(over), set(seen)
     ways = ways_of(over, _ADDED_MASK) if over.value not in seen else ()
-    masks = [mask for way, bound in ways if (mask := _mask(way, bound.numbers)) is not None]
+    masks = [mask for way, bound in ways if (mask := _mask(way, bound.numbers, outside))]
     if masks:
         return masks[:1], []
     total = over.value.producer("add") if over.value not in seen else None
     seen.add(over.value)
     parts = (
-        [_addends(Followed(value, over.dims), seen) for value in total.operands] if total else []
+        [_addends(Followed(value, over.dims), seen, outside) for value in total.operands]
+        if total
+        else []
     )
     masks = [mask for masks, _ in parts for mask in masks]
-    return (masks, [bias for _, biases in parts for bias in biases]) if masks else ([], [over])
+    biases = [bias for _, biases in parts for bias in biases]
+    if masks and biases and not outside.biases:
+        return _addends(over, before, replace(outside, biases=((over, 1.0),)))
+    return (masks, biases) if masks else ([], [over])

@@ -397,8 +397,7 @@ FEATURE_RULES = (
     ),
     CombinationRule(
         ("lora_config", "is_chunked_prefill"),
-        "lora_config and is_chunked_prefill exclude each other: no row keeps the adapter of a "
-        "sequence in chunks",
+        "lora_config with is_chunked_prefill is not built yet",
         "set is_prefix_caching in place of is_chunked_prefill, or leave lora_config out",
         lambda read: read.on("lora_config") and read.on("is_chunked_prefill"),
     ),

@@ -145,6 +145,13 @@ def _prefix_row(arrays: CallArrays, line: int, row: int) -> TableRow:
     count = end - start
     _check_width(name, column + count, len(ids))
     _check_positions(name, positions[column : column + count], start)
+    after = column + count
+    # Padding has position 0 or 1.
+    if end > 1 and after < len(positions) and positions[after] == end:
+        raise _refused(
+            f"position_ids of {name} go on to {end}, and full_context_lens is {end}",
+            "count all tokens of a row, on its left; padding has other positions",
+        )
     if arrays.mask is not None:
         # Of the sequence, of the new tokens, or of those before: so a step's is inferred there.
         _check_mask(name, arrays.mask, line, (end, count, start))

@@ -12,6 +12,7 @@ from graphgen.errors import GraphgenError
 from graphgen.runtime.aws_config.neuron_config import NeuronConfig
 from graphgen.runtime.aws_nxdi.block_inputs import CallArrays, TableRow, chunk_rows, prefix_rows
 from graphgen.runtime.aws_nxdi.forward_inputs import Integers, RowInput
+from graphgen.runtime.aws_nxdi.user_arrays import as_numpy
 from graphgen.runtime.session.block_table import BlockTable
 from graphgen.runtime.session.buckets import choose_bucket
 from graphgen.runtime.session.session import RowResults, Session
@@ -39,7 +40,7 @@ class BlockCall:
 
     Attributes:
         blocks: that it changes.
-        given: the sequences with new tokens.
+        placed: the sequences with new tokens, by their blocks.
         rows: the same, by the cache rows that they run in.
         count: n, sequences of the table.
         places: [m], of those with new tokens among them.
@@ -47,11 +48,29 @@ class BlockCall:
     """
 
     blocks: CallerBlocks
-    given: Sequence[TableRow]
+    placed: Sequence[PlacedRow]
     rows: Sequence[RowInput]
     count: int
     places: npt.NDArray[np.intp]
     chunks: bool
+
+    def begin(self, adapters: Sequence[str]) -> None:
+        """Give the rows their blocks: the last check, and the first change.
+
+        Args:
+            adapters: [m], of each row; empty names for none.
+
+        Raises:
+            GraphgenError: GG0402 for tokens in the cache that another adapter has written.
+        """
+        self.blocks.begin(self.placed, adapters)
+
+    def of_its_rows(self, sampling_params: object, rows: int) -> object:
+        """The ``sampling_params`` of n sequences; vLLM gives those of all ``rows`` with chunks."""
+        if sampling_params is None or not self.chunks:
+            return sampling_params
+        given = as_numpy(sampling_params)
+        return given[: self.count] if len(given) == rows else given
 
     def done(self, result: RowResults) -> RowResults:
         """Note what the call has written.
@@ -59,7 +78,7 @@ class BlockCall:
         Returns:
             The results of all n sequences, zeros for one without a new token.
         """
-        self.blocks.note(self.given)
+        self.blocks.note(self.placed)
         if len(self.rows) == self.count:
             return result
         made: dict[str, npt.NDArray[np.generic]] = {}
@@ -92,10 +111,13 @@ class CallerBlocks:
         self._chunks = chunks
         self._own = table.table
         self.active = False
-        self._filled: npt.NDArray[np.bool_] = np.zeros((table.blocks, table.block), np.bool_)
+        # The place in _adapters of what has written a slot, plus one; 0 for nothing.
+        self._writers: npt.NDArray[np.int32] = np.zeros(table.blocks * table.block, np.int32)
+        self._written = self._writers
+        self._adapters: list[str] = []
 
     def call(self, arrays: CallArrays, seq_ids: object) -> BlockCall:
-        """Read a call, and place its sequences.
+        """Read and check a call, and change nothing.
 
         Args:
             arrays: of the call.
@@ -103,7 +125,7 @@ class CallerBlocks:
 
         Raises:
             GraphgenError: GG0402 for arguments that do not fit each other or the cache, GG0701 for
-                a sequence that is too long; nothing has changed then.
+                a sequence that is too long.
         """
         rows: Sequence[TableRow | None]
         if self._chunks:
@@ -112,22 +134,27 @@ class CallerBlocks:
             rows = prefix_rows(arrays, seq_ids, self._session.rows)
         given = [row for row in rows if row is not None]
         places = np.array([at for at, row in enumerate(rows) if row is not None], np.intp)
-        return BlockCall(self, given, self.place(given), len(rows), places, self._chunks)
+        placed = [PlacedRow(row, self._blocks(row)) for row in given]
+        self._check_written_once(given)
+        self._check_read(placed)
+        # A row that reads what another row of the call writes comes after it.
+        turns = _turns(placed, self._table.block)
+        inputs = [
+            replace(row.given.input, turn=turn) for row, turn in zip(placed, turns, strict=True)
+        ]
+        return BlockCall(self, placed, inputs, len(rows), places, self._chunks)
 
-    def place(self, rows: Sequence[TableRow]) -> list[RowInput]:
-        """Give the rows of a call their blocks; nothing has changed where that is refused.
+    def begin(self, placed: Sequence[PlacedRow], adapters: Sequence[str]) -> None:
+        """Give rows their blocks; nothing has changed where that is refused.
 
-        Returns:
-            The rows, in turns: one that reads what another row of the call writes comes after it.
+        Args:
+            placed: rows of a call that was checked.
+            adapters: of each.
 
         Raises:
-            GraphgenError: GG0402 for a table, slot or length that does not fit the cache or the
-                others, GG0701 for a sequence that is too long.
+            GraphgenError: GG0402 for tokens in the cache that another adapter has written.
         """
-        placed = [PlacedRow(row, self._blocks(row)) for row in rows]
-        self._check_written_once(rows)
-        self._check_read(placed)
-        turns = _turns(placed, self._table.block)
+        self._written = self._writers_after(placed, adapters)
         session = self._session
         table = self._table.table.copy() if self.active else np.full_like(self._table.table, -1)
         if not self.active:
@@ -140,21 +167,43 @@ class CallerBlocks:
         if not np.array_equal(table, self._table.table):
             session.use_layout(self._table.name, table)
         self.active = True
-        return [
-            replace(row.given.input, turn=turn) for row, turn in zip(placed, turns, strict=True)
-        ]
 
-    def note(self, rows: Sequence[TableRow]) -> None:
+    def note(self, placed: Sequence[PlacedRow]) -> None:
         """Remember the slots that a call has written."""
-        for row in rows:
-            self._filled.reshape(-1)[row.slots] = True
+        for row in placed:
+            self._writers[row.given.slots] = self._written[row.given.slots]
+
+    def _writers_after(
+        self, placed: Sequence[PlacedRow], adapters: Sequence[str]
+    ) -> npt.NDArray[np.int32]:
+        """The writer of each slot after a call (GG0402 for a prefix of another adapter)."""
+        self._adapters += [name for name in dict.fromkeys(adapters) if name not in self._adapters]
+        made = self._writers.copy()
+        for row, name in zip(placed, adapters, strict=True):
+            number, before = self._adapters.index(name) + 1, self._slots_before(row)
+            wrong = np.flatnonzero(made[before] != number)
+            if len(wrong):
+                other = self._adapters[int(made[before[wrong[0]]]) - 1]
+                raise _refused(
+                    f"adapter_ids has {name or None!r} for {row.given.name}, and the token in slot "
+                    f"{before[wrong[0]]} of its prefix was computed with {other or None!r}",
+                    "let sequences share blocks with sequences of their own adapter alone",
+                )
+            made[row.given.slots] = number
+        return made
+
+    def _slots_before(self, row: PlacedRow) -> Integers:
+        """The slots of a row's tokens that are in the cache."""
+        size, start = self._table.block, row.given.input.start
+        used = row.blocks[: -(-start // size)]
+        return (used[:, None] * size + np.arange(size)).reshape(-1)[:start]
 
     def forget(self) -> None:
         """Take all blocks back from the caller: rows have those of before, with nothing in them."""
         if self.active:
             self._session.use_layout(self._table.name, self._own)
             self._session.lengths[:] = 0
-            self._filled[:] = False
+            self._writers[:] = 0
             self.active = False
 
     def check_ended(self) -> None:
@@ -172,7 +221,9 @@ class CallerBlocks:
         """The blocks of a row's positions, those of its slots where the table has none (GG0402)."""
         size, count = self._table.block, self._table.blocks
         choose_bucket([self._session.table.limit], row.end, "a sequence")
-        wrong = row.table[(row.table < -1) | (row.table >= count)]
+        needed = -(-row.end // size)
+        given = row.table[:needed]
+        wrong = given[(given < -1) | (given >= count)]
         if len(wrong):
             raise _refused(
                 f"block_table of {row.name} has block {wrong[0]}; the cache has blocks 0 to "
@@ -186,9 +237,8 @@ class CallerBlocks:
                 f"0 to {count * size - 1}",
                 "a slot is block * pa_block_size + offset",
             )
-        needed = -(-row.end // size)
         blocks = np.full(needed, -1, np.int64)
-        blocks[: len(row.table)] = row.table[:needed]
+        blocks[: len(given)] = given
         places = np.arange(row.input.start, row.end)
         columns = places // size
         blocks[columns] = np.where(blocks[columns] < 0, row.slots // size, blocks[columns])
@@ -237,13 +287,10 @@ class CallerBlocks:
 
     def _check_read(self, placed: Sequence[PlacedRow]) -> None:
         """Refuse tokens in the cache that nothing has written (GG0402)."""
-        size = self._table.block
         earlier = set[int]()
         for row in placed:
-            start = row.given.input.start
-            used = row.blocks[: -(-start // size)]
-            slots = (used[:, None] * size + np.arange(size)).reshape(-1)[:start]
-            unknown = np.flatnonzero(~self._filled.reshape(-1)[slots])
+            start, slots = row.given.input.start, self._slots_before(row)
+            unknown = np.flatnonzero(self._writers[slots] == 0)
             empty = [place for place in unknown.tolist() if int(slots[place]) not in earlier]
             if empty:
                 raise _refused(

@@ -27,7 +27,7 @@ from graphgen.runtime.aws_nxdi.steps_ahead import ForwardAhead, hands_over
 from graphgen.runtime.aws_nxdi.user_arrays import UserArray, as_numpy, as_user_array
 from graphgen.runtime.executable_cache import ExecutableCache
 from graphgen.runtime.model import BuiltModel
-from graphgen.runtime.session.session import RowResults, Session, reserve_blocks
+from graphgen.runtime.session.session import RowResults, Session, check_token_ids, reserve_blocks
 from graphgen.runtime.session.step_call import Draw, packed
 
 Embeddings = npt.NDArray[np.float32]
@@ -417,14 +417,21 @@ class NeuronBaseForCausalLM(NeuronApplicationBase):
     ) -> Draw | None:
         """Give rows their adapters and blocks; how their tokens are drawn."""
         session = self.running().session
-        count = len(rows) if call is None else call.count
-        draw = row_draw(session, count, sampling_params, self.neuron_config, self.random)
         if call is None:
+            draw = row_draw(session, len(rows), sampling_params, self.neuron_config, self.random)
             reserve_blocks(session, {row.row: row.start + len(row.tokens) for row in rows})
-        elif draw is not None:
-            draw = draw.of(call.places)
-        self._give_adapters(rows, ids, begins=call is not None)
-        return draw
+            self._give_adapters(rows, ids, begins=False)
+            return draw
+        for row in rows:
+            # A single token that continues a sequence may be padding of one that has ended.
+            if row.start == 0 or len(row.tokens) > 1:
+                check_token_ids(row.tokens, session.token_ids, f"the row of seq_id {row.row}")
+        params = call.of_its_rows(sampling_params, session.rows)
+        draw = row_draw(session, call.count, params, self.neuron_config, self.random)
+        self._give_adapters(rows, ids, begins=True)
+        adapters = self.adapters
+        call.begin([adapters.name_of(row.row) if adapters else "" for row in rows])
+        return None if draw is None else draw.of(call.places)
 
     def _give_adapters(self, rows: Sequence[RowInput], ids: object, *, begins: bool) -> None:
         """Let prompts use their adapters, and check those of other rows."""

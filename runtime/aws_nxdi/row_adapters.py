@@ -61,6 +61,10 @@ class RowAdapters:
         self._loaded.use(names)
         self._names = names
 
+    def name_of(self, row: int) -> str:
+        """The adapter of a row of the cache; empty for the base model."""
+        return self._names[row]
+
     def give(self, rows: Sequence[RowInput], adapter_ids: object, *, begins: bool = False) -> None:
         """Let prompts use their adapters; other rows go on with what they began with.
 
@@ -77,7 +81,7 @@ class RowAdapters:
         named = None if adapter_ids is None else self._named(adapter_ids, len(rows))
         names = list(self._names)
         for place, row in enumerate(rows):
-            if row.start == 0 or (begins and named is not None):
+            if row.start == 0 or begins:
                 names[row.row] = named[place] if named is not None else ""
             elif named is not None and named[place] != names[row.row]:
                 raise GraphgenError(

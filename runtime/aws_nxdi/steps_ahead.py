@@ -102,6 +102,15 @@ class StepsAhead:
         kept[: len(lengths)] = lengths
         session.take_back(kept)
 
+    def abandon(self) -> None:
+        """Take a started step back, after an exception before :meth:`end`."""
+        if self.next is not None:
+            session = self.model.running().session
+            kept = session.lengths.copy()
+            kept[: len(self.next.home)] -= 1
+            self.next = None
+            session.take_back(kept)
+
     def _start(self, tokens: Ints, positions: Ints, after: PendingStep | None) -> PendingStep:
         rows = np.arange(len(tokens), dtype=np.int32)
         return start_step(self.model, rows, tokens, positions, self.sampling_params, after)
@@ -153,10 +162,12 @@ def steps_ahead(model: object, sampling_params: object) -> Generator[StepsAhead 
         yield None
         return
     ahead.starts_ahead = True
+    steps = StepsAhead(ahead, sampling_params, session.limit)
     try:
-        yield StepsAhead(ahead, sampling_params, session.limit)
+        yield steps
     finally:
         ahead.starts_ahead = False
+        steps.abandon()
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +181,7 @@ class StartedStep:
         after: the step whose tokens are its inputs; ``None`` where ``tokens`` are.
         tokens: s32 [B], its inputs.
         sampling: f32 [B,3], ``sampling_params`` of the call before; ``None`` for none.
+        random: of the application when it was started.
         changes: of the session after the start: another number says that rows have changed.
     """
 
@@ -179,11 +191,14 @@ class StartedStep:
     after: PendingStep | None
     tokens: Ints | None
     sampling: npt.NDArray[np.float32] | None
+    random: RandomNumbers
     changes: int
 
     def answers(self, rows: Sequence[RowInput], sampling: object, session: Session) -> bool:
         """True if a call with these rows and sampling settings is this step."""
         if session.changes != self.changes or tuple(row.row for row in rows) != self.rows:
+            return False
+        if session.watched:
             return False
         chosen = self.after.read().tokens if self.after is not None else self.tokens
         assert chosen is not None
@@ -214,17 +229,18 @@ class ForwardAhead:
 
     def lengths(self, session: Session) -> Ints:
         """Tokens in each row of the cache, s32 [R], without those of a started step."""
-        started = self._started
-        if started is None or started.changes != session.changes:
-            return session.lengths
-        return started.before
+        made, started = session.lengths.copy(), self._started
+        if started is not None:
+            for row in started.rows:
+                # A row that something else has moved on since then is as it is.
+                made[row] -= int(made[row] == started.before[row] + 1)
+        return made
 
     def forget(self, session: Session) -> None:
         """Take a started step back."""
-        started, self._started = self._started, None
-        if started is not None and started.changes == session.changes:
-            session.take_back(started.before)
-            reserve_blocks(session, {row: int(started.before[row]) for row in started.rows})
+        if self._started is not None:
+            kept, self._started = self.lengths(session), None
+            session.take_back(kept)
 
     def results(
         self, rows: Sequence[RowInput], sampling: object, session: Session
@@ -234,12 +250,18 @@ class ForwardAhead:
         The step after it is started before its results are read.
         """
         started = self._started
-        if started is None or not started.answers(rows, sampling, session):
+        fits = started is not None and started.random is self._model.random
+        if started is None or not fits or not started.answers(rows, sampling, session):
             self.forget(session)
             return None
         self._started = None
-        self._start(rows, sampling, session, started.step, None)
-        return started.step.read()
+        try:
+            self._start(rows, sampling, session, started.step, None)
+            return started.step.read()
+        except BaseException:
+            self._started = None
+            session.take_back(started.before)
+            raise
 
     def after(
         self, rows: Sequence[RowInput], sampling: object, session: Session, result: RowResults
@@ -272,7 +294,14 @@ class ForwardAhead:
                 raise
             return
         self._started = StartedStep(
-            step, (*places.tolist(),), before, after, tokens, _sampling(sampling), session.changes
+            step,
+            (*places.tolist(),),
+            before,
+            after,
+            tokens,
+            _sampling(sampling),
+            self._model.random,
+            session.changes,
         )
 
 
@@ -286,7 +315,8 @@ def hands_over(session: Session) -> bool:
     try:
         check_async(session)
     except GraphgenError as error:
-        if error.code != "GG0705":
+        # GG1005: no program for it is compiled for the device.
+        if error.code not in ("GG0705", "GG1005"):
             raise
         return False
     return True

@@ -78,8 +78,9 @@ def stage(name: str, buckets: CompileConfig, *, tp: int = 1) -> tuple[list[Pass]
     """The passes before the last one called ``name``, and that one."""
     dtype = QUANTIZED.get(name, "int8")
     passes = every_pass(buckets, tp=tp, quantized=name in QUANTIZED, dtype=dtype)
-    at = max(number for number, item in enumerate(passes) if item.name == name)
-    return passes[:at], passes[at]
+    found = [number for number, item in enumerate(passes) if item.name == name]
+    assert found, f"no pipeline here has {name}: give it a module in EXTRA, or name it in ELSEWHERE"
+    return passes[: found[-1]], passes[found[-1]]
 
 
 def our_passes() -> list[str]:

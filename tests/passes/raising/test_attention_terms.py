@@ -222,6 +222,37 @@ REFUSED: dict[str, tuple[Callable[..., jax.Array], str]] = {
 }
 
 
+def shown(w: dict[str, jax.Array], scores: Any, hidden: float) -> jax.Array:
+    """A mask of which three of four slots are seen."""
+    return jnp.where(w["far"] < 0.5, scores, hidden)
+
+
+# Masked scores that are not very low in the end: what is done outside of the mask moves them.
+SEEN: dict[str, Callable[..., jax.Array]] = {
+    "a negative factor": lambda s, w: -0.3 * shown(w, s, -1e9),
+    "a negative factor over an added mask": lambda s, w: -0.3 * (s + shown(w, 0.0, -1e9)),
+    "a small factor": lambda s, w: 1e-4 * shown(w, s, -1e4),
+    "a small factor over an added mask": lambda s, w: 1e-4 * (s + shown(w, 0.0, -1e4)),
+    "a factor of zero": lambda s, w: 0.0 * shown(w, s, -1e9),
+    "a large divisor": lambda s, w: shown(w, s, -1e4) / 1e5,
+    "a computed divisor": lambda s, w: shown(w, s, -1e4) / (1e5 + w["slopes"][0] ** 2),
+    "a computed negative factor": lambda s, w: shown(w, s, -1e4) * (-1 - w["slopes"][0] ** 2),
+    "a bias as high": lambda s, w: shown(w, s, -1e4) + shown(w, 0.0, -2e4) + 2e4,
+    "a large bias": lambda s, w: shown(w, s, -1e4) + w["slopes"][:, None, None] * 1e6,
+    "a large bias in one sum": lambda s, w: (
+        s + (shown(w, 0.0, -1e4) + w["slopes"][:, None, None] * 1e6)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_masked_scores_that_are_not_very_low_are_no_mask(name: str):
+    """A mask of attention would hide them: outputs would differ by 0.05 and more."""
+    module = lowered(attend(lambda s, w: softmax(SEEN[name](s, w))), zeros())
+    verdicts = validate(clone_module(module), pipeline("imported"), make_workload(module, seed=3))
+    assert max(v.meaning.max_abs for v in verdicts) < 1e-6
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_attention_cannot_do_is_declined_with_a_reason(name: str):
     steps, reason = REFUSED[name]

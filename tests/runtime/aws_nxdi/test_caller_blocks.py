@@ -264,7 +264,7 @@ def changed(call: Mapping[str, Any], **arguments: Any) -> dict[str, Any]:
     ("arguments", "said"),
     [
         ({"block_table": ((1, 2), 24)}, "block_table of row 1 has block 24; the cache has blocks"),
-        ({"block_table": ((1, 9), -2)}, "block_table of row 1 has block -2"),
+        ({"block_table": ((1, 0), -2)}, "block_table of row 1 has block -2"),
         ({"slot_mapping": ((0, 3), 96)}, "slot_mapping of row 0 has slot 96 for a token"),
         ({"slot_mapping": ((0, 3), 30)}, "slot 30 for position 3, whose slot is 31: block 7"),
         ({"slot_mapping": ((0, 4), 40)}, "slot 40 for position 4, whose slot is 12: block 3 of"),
@@ -273,7 +273,7 @@ def changed(call: Mapping[str, Any], **arguments: Any) -> dict[str, Any]:
         ({"block_table": ((1, 1), 2)}, "slot_mapping of row 1 has slot 36 for position 4"),
         ({"full_context_lens": ((1, 0), 12)}, "row 1 end at column 12 by its full_context_lens"),
         ({"full_context_lens": ((1, 0), 0)}, "full_context_lens of row 1 is 0, computed"),
-        ({"full_context_lens": ((1, 0), 10)}, "row 1 has 11 slots, and full_context_lens 10"),
+        ({"full_context_lens": ((1, 0), 10)}, "position_ids of row 1 go on to 10"),
         ({"computed_context_lens": ((0, 0), -1)}, "computed_context_lens -1"),
         ({"computed_context_lens": ((0, 0), 11)}, "full_context_lens of row 0 is 11, computed"),
         ({"computed_context_lens": ((0, 0), 4)}, "slot 28 of its position 0 was not written"),
@@ -291,6 +291,29 @@ def test_numbers_that_do_not_fit_are_refused(prefix: Any, arguments: dict[str, A
     prefix.reset_kv_cache()
     call = prefix_call([TEXT, OTHER], [[7, 3, 11], [2, 9, 1]], [0, 0])
     assert said in refusal(prefix, changed(call, **arguments))
+
+
+def test_a_first_call_that_is_refused_leaves_plain_sequences(prefix: Any, llama: Checkpoint):
+    prefix.reset_kv_cache()
+    prefix.forward(np.array([TEXT[:5]]))
+    call = prefix_call([OTHER], [[7, 3, 11]], [0])
+    refusal(prefix, {**call, "input_ids": np.full_like(call["input_ids"], 9999)}, "GG0706")
+    refusal(prefix, {**call, "adapter_ids": ["a"]}, "GG0705")
+    out = prefix.forward(np.array([[TEXT[5]]]), position_ids=np.array([[5]]))
+    close(out.logits[0, 0], llama.logits(TEXT[:6]))
+    prefix.reset_kv_cache()
+
+
+def test_what_follows_the_last_token_is_not_read(prefix: Any, llama: Checkpoint):
+    prefix.reset_kv_cache()
+    call = prefix_call([TEXT], [[7, 3, 11, 24, -9]], [0])
+    close(prefix.forward(**call).logits[0, 0], llama.logits(TEXT))
+    prefix.reset_kv_cache()
+    more = changed(prefix_call([TEXT], [[7, 3, 11]], [0]), full_context_lens=((0, 0), 9))
+    more["slot_mapping"] = np.where(
+        np.arange(more["slot_mapping"].shape[1]) < 9, more["slot_mapping"], -1
+    )
+    assert "position_ids of row 0 go on to 9" in refusal(prefix, more)
 
 
 def test_tables_that_contradict_themselves_are_refused(prefix: Any):
@@ -379,7 +402,7 @@ def test_checks_of_an_application_leave_the_caller_s_tables(prefix: Any, llama: 
 
 
 def test_tokens_of_the_device_and_hidden_states(llama: Checkpoint):
-    sampling = {"on_device_sampling_config": {"do_sample": True, "dynamic": True}}
+    sampling: dict[str, Any] = {"on_device_sampling_config": {"do_sample": True, "dynamic": True}}
     model = open_application(llama.path, **CHUNKS, **sampling, output_logits=True)
     texts, tables = [TEXT, [30, 31], [70]], [[7, 3, 11], [2], [0]]
     params = np.array([[1, 1.0, 1.0], [1, 1.0, 1.0], [1, 1.0, 1.0]], np.float32)
@@ -389,6 +412,10 @@ def test_tokens_of_the_device_and_hidden_states(llama: Checkpoint):
     call = changed(chunk_call([*texts[:1], [30, 31, 5], texts[2]], tables, [11, 2, 1]))
     out = model.forward(**call, sampling_params=params[:1])
     assert out.tokens.shape == (3,)
+    # vLLM gives the rows of max_num_seqs, whatever the number of sequences.
+    rows = model.running().session.rows
+    again = model.forward(**call, sampling_params=np.ones((rows, 3), np.float32))
+    assert again.tokens.shape == (3,)
     assert out.tokens[1] == int(llama.logits([30, 31, 5]).argmax())
     out = model.forward(**call, output_hidden_states=True)
     assert out.hidden_states[-1].shape[:2] == (1, 1)

@@ -251,3 +251,15 @@ def test_sequences_with_blocks_of_the_caller_have_the_adapter_of_the_call(
         )
         wanted = logits(llama, adapters, name, text)
         np.testing.assert_allclose(out.logits[0, 0], wanted, atol=1e-4)
+    # A prefix of another adapter, and a step of a row that had one, without adapter_ids.
+    other = {
+        "position_ids": np.array([[4]]),
+        "slot_mapping": np.array([[16]]),
+        "block_table": np.array([[3, 4]]),
+        "full_context_lens": np.array([[5]]),
+        "computed_context_lens": np.array([[4]]),
+    }
+    with pytest.raises(GraphgenError, match="was computed with 'a'"):
+        model.forward(np.array([[9]]), adapter_ids=["b"], **other)
+    with pytest.raises(GraphgenError, match="adapter_ids has None for row 0"):
+        model.forward(np.array([[9]]), **other)

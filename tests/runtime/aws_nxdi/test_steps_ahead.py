@@ -241,3 +241,70 @@ def test_the_last_slot_and_the_last_block_start_no_step(llama: Checkpoint):
     assert stepped(on, [ON] * 4) == stepped(off, [ON] * 4)
     on, off = (opened(llama, mode, batch_size=3) for mode in (True, False))
     assert stepped(on, [ON] * (SLOTS - 4)) == stepped(off, [ON] * (SLOTS - 4))
+
+
+def test_what_a_held_session_does_is_not_taken_back(llama: Checkpoint):
+    made: list[Any] = []
+    for mode in (True, False):
+        model = opened(llama, mode, batch_size=3)
+        stepped(model, [ON])
+        session = model.running().session
+        model.forward(torch.tensor([[1], [2]]), seq_ids=torch.tensor([0, 1]))
+        session.step([[12, 13]], [[0, 1]], [2])
+        out = model.forward(torch.tensor([[3], [4]]), seq_ids=torch.tensor([0, 1]))
+        made.append((out.tokens.tolist(), model.running().session.lengths.tolist()))
+    assert made[0] == made[1]
+
+
+def test_a_step_that_cannot_be_read_is_asked_for_again(
+    llama: Checkpoint, monkeypatch: pytest.MonkeyPatch
+):
+    on, off = (opened(llama, mode, batch_size=3) for mode in (True, False))
+    last, wanted = stepped(on, [ON, ON])[-1], stepped(off, [ON, ON, ON])[-1]
+    read, given = PendingStep.read, torch.tensor(last)[:, None]
+
+    def failing(step: PendingStep) -> Any:
+        if step.on_devices:
+            monkeypatch.setattr(PendingStep, "read", read)
+            raise RuntimeError("lost")
+        return read(step)
+
+    monkeypatch.setattr(PendingStep, "read", failing)
+    with pytest.raises(RuntimeError, match="lost"):
+        on.forward(given)
+    assert on.forward(given).tokens.tolist() == wanted
+    assert on.running().session.lengths.tolist() == off.running().session.lengths.tolist()
+
+
+def test_other_random_numbers_take_the_step_back(llama: Checkpoint):
+    given = {"batch_size": 3, "on_device_sampling_config": DRAWS}
+    made: list[Any] = []
+    for mode in (True, False):
+        model = opened(llama, mode, **given)
+        last = stepped(model, [ON, ON])[-1]
+        model.random = np.random.default_rng(11).random
+        made.append(model.forward(torch.tensor(last)[:, None]).tokens.tolist())
+    assert made[0] == made[1]
+
+
+def test_generate_that_fails_leaves_no_step(llama: Checkpoint):
+    def failing(ids: torch.Tensor, scores: object) -> torch.Tensor:
+        raise RuntimeError("stopped")
+
+    lengths: list[list[int]] = []
+    for mode in (True, False):
+        model = opened(llama, mode)
+        calls: list[int] = []
+
+        def later(ids: torch.Tensor, scores: object, calls: list[int] = calls) -> torch.Tensor:
+            calls.append(1)
+            return (
+                failing(ids, scores) if len(calls) > 2 else torch.zeros(len(ids), dtype=torch.bool)
+            )
+
+        with pytest.raises(RuntimeError, match="stopped"):
+            adapter(model).generate(
+                IDS[:1], max_new_tokens=6, stopping_criteria=[later], pad_token_id=0
+            )
+        lengths.append(model.running().session.lengths.tolist())
+    assert lengths[0] == lengths[1]
