@@ -111,6 +111,25 @@ def test_importing_a_test_module_does_not_change_the_environment():
     assert found == []
 
 
+def test_files_of_arrays_are_closed():
+    """An open one is a warning, and so an error, in whatever test the collector runs."""
+    found: list[str] = []
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        closed = {
+            id(item.context_expr)
+            for node in ast.walk(tree(path))
+            if isinstance(node, ast.With)
+            for item in node.items
+        }
+        found += [
+            shown(path, node.lineno)
+            for node in ast.walk(tree(path))
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "np.load"
+            if id(node) not in closed
+        ]
+    assert found == []
+
+
 def test_no_path_of_one_machine():
     # A path is absolute when nothing that could be its beginning comes before the slash.
     anywhere = re.compile(r"(?<![\w.})-])/(?:home|root|work|Users)/")

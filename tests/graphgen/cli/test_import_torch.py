@@ -13,6 +13,7 @@ from graphgen.text import parse
 from tests.graphgen.cli.conftest import done, error, facts
 from tests.oracles import exported
 from tests.oracles.exported import NINE
+from tests.oracles.saved_arrays import saved_arrays
 
 FILE = """
 import torch
@@ -52,13 +53,13 @@ def test_a_model_is_imported_split_and_run(file: Path, tmp_path: Path):
     done("opt", one, "-p", split, "-o", two)
     done("equiv", one, two)
     made, ids = exported.model("llama", "eager", **NINE), torch.randint(0, 61, (2, 8))
-    arrays, saved = dict(np.load(weights)), tmp_path / "logits.npz"
+    arrays, saved = saved_arrays(weights), tmp_path / "logits.npz"
     np.savez(weights, **arrays, input_ids=ids.numpy())
     with torch.no_grad():
         wanted = made(ids).logits.numpy()
     for module in (one, two):
         done("run", module, "--inputs", weights, "--save", saved)
-        np.testing.assert_allclose(np.load(saved)["logits"], wanted, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(saved_arrays(saved)["logits"], wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_a_program_is_imported_from_a_function_and_from_a_file(file: Path, tmp_path: Path):

@@ -18,6 +18,7 @@ from graphgen.errors import GraphgenError
 from graphgen.runtime.aws_nxdi.application_base import NeuronApplicationBase
 from graphgen.runtime.aws_nxdi.base_model import ModelWrapper
 from tests.oracles import torch_models
+from tests.oracles.saved_arrays import saved_arrays
 from tests.oracles.torch_models import SteeredModel, configured, random_state
 from tests.runtime.aws_nxdi.conftest import Checkpoint
 
@@ -84,7 +85,7 @@ def test_two_sub_models_share_weights_and_caches_in_a_new_process(
     words = [sys.executable, "-c", ANSWER, *files]
     ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr[-2000:]
-    found = np.load(tmp_path / "answers.npz")
+    found = saved_arrays(tmp_path / "answers.npz")
     model, ids = eager(steered), torch.tensor(PROMPTS, dtype=torch.int32)
     for step in range(STEPS):
         # The whole sequence again, from an empty cache.

@@ -28,6 +28,7 @@ from graphgen.runtime.aws_nxdi.torch_layers import (
     layout_rules,
 )
 from tests.oracles import torch_models
+from tests.oracles.saved_arrays import saved_arrays
 from tests.oracles.torch_models import configured, headed_logits, random_state
 from tests.runtime.aws_nxdi.conftest import Checkpoint
 
@@ -110,7 +111,7 @@ def answers(own: Own, tp: int, folder: Path, **given: Any) -> Any:
     words = [sys.executable, "-c", ANSWER, own.application, str(folder), str(out)]
     ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr[-2000:]
-    return np.load(out)
+    return saved_arrays(out)
 
 
 @pytest.mark.slow
