@@ -105,22 +105,21 @@ def draft_attributes(fused: object) -> NeuronConfig | None:
     return None if config is None else config.neuron_config
 
 
-def check_draft_adapters(config: InferenceConfig) -> None:
+def check_draft_adapters(draft: NeuronConfig | None, target: NeuronConfig) -> None:
     """Refuse adapters of a draft's own (GG0904).
 
-    A draft whose ``lora_config`` is its target's is a copy of the target that only speculation was
-    taken from, as AWS's documents make it; it proposes without adapters.
+    The target's own ``lora_config`` is ignored: AWS's documents make a draft's configuration as a
+    copy of its target's. The draft proposes without adapters.
     """
-    own = draft_attributes(config.fused_spec_config)
-    lora = None if own is None else own.value("lora_config")
-    if lora is None or lora == config.neuron_config.value("lora_config"):
+    lora = None if draft is None else draft.value("lora_config")
+    if lora is None or lora == target.value("lora_config"):
         return
     raise GraphgenError(
         "GG0904",
         "lora_config of a draft's NeuronConfig: adapters of a draft are not built yet; rows of the "
         "target have those of its own lora_config",
-        help="leave lora_config of draft_config out, or give a draft_model_path with an adapter "
-        "merged into its weights",
+        help="leave lora_config of the draft out, or give a draft with an adapter merged into its "
+        "weights",
     )
 
 

@@ -30,12 +30,14 @@ class EnvironmentVariable:
         source: number of its row in the table of features.
         doc: a noun phrase, AWS's meaning.
         effect: the effect here.
+        device: read where programs are compiled for a Neuron target, and not on the CPU.
     """
 
     name: str
     source: str
     doc: str
     effect: Effect
+    device: bool = False
 
 
 _NO_DEVICE = NoEffect("no Neuron device runs programs here")
@@ -53,8 +55,10 @@ _NODES = NoEffect("one process holds all ranks; parts of them are refused outsid
 _NEURONX_CC = NoEffect("it is left to neuronx-cc, which inherits it")
 
 
-def _row(source: str, doc: str, effect: Effect, *names: str) -> tuple[EnvironmentVariable, ...]:
-    return tuple(EnvironmentVariable(name, source, doc, effect) for name in names)
+def _row(
+    source: str, doc: str, effect: Effect, *names: str, device: bool = False
+) -> tuple[EnvironmentVariable, ...]:
+    return tuple(EnvironmentVariable(name, source, doc, effect, device) for name in names)
 
 
 VARIABLES: tuple[EnvironmentVariable, ...] = (
@@ -63,6 +67,7 @@ VARIABLES: tuple[EnvironmentVariable, ...] = (
         "physical cores of a logical one; replaces logical_nc_config",
         CompilerArgument("--lnc"),
         "NEURON_LOGICAL_NC_CONFIG",
+        device=True,
     ),
     *_row("E02", "scalars that 8-bit floats need", _F8, "XLA_HANDLE_SPECIAL_SCALAR"),
     *_row("E03", "8-bit floats of another range", _F8, "UNSAFE_FP8FNCAST"),
@@ -112,6 +117,7 @@ VARIABLES: tuple[EnvironmentVariable, ...] = (
         "the device to compile for",
         PartOf("NeuronConfig.logical_nc_config"),
         "NEURON_PLATFORM_TARGET_OVERRIDE",
+        device=True,
     ),
     *_row(
         "E16",
@@ -143,6 +149,7 @@ VARIABLES: tuple[EnvironmentVariable, ...] = (
         "arguments of neuronx-cc",
         RunTimeSetting("merged over those of the configuration"),
         "NEURON_CC_FLAGS",
+        device=True,
     ),
     *_row(
         "E20",
@@ -195,8 +202,6 @@ _SHARED = (
     "OPENAI_API_KEY",
     "OMP_NUM_THREADS",
 )
-# Read where programs are compiled for a Neuron target, and not on the CPU.
-_COMPILER = ("NEURON_LOGICAL_NC_CONFIG", "NEURON_PLATFORM_TARGET_OVERRIDE", "NEURON_CC_FLAGS")
 # Folder of compiled programs, for vLLM and for graphgen serve.
 COMPILED_ARTIFACTS: Final = "NEURON_COMPILED_ARTIFACTS"
 
@@ -251,7 +256,7 @@ def environment_notes(environ: Mapping[str, str], target: str = CPU) -> tuple[st
 
 
 def _has_no_effect(row: EnvironmentVariable, target: str, *, is_node: bool) -> bool:
-    if row.name in _COMPILER:
+    if row.device:
         return target == CPU
     return isinstance(row.effect, NoEffect) and (row.effect is not _NODES or not is_node)
 

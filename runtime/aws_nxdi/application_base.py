@@ -20,6 +20,7 @@ from graphgen.runtime.aws_config.draft_checks import (
     check_draft_adapters,
     check_eagle,
     check_fused,
+    draft_attributes,
     eagle_checkpoint,
     fused_draft,
     is_fused,
@@ -221,7 +222,8 @@ class NeuronApplicationBase(ModuleBehavior):
         check_experts(self.neuron_config, self.model_config())
         check_eagle(self.config)
         check_fused(self.config)
-        check_draft_adapters(self.config)
+        own = draft_attributes(self.config.fused_spec_config)
+        check_draft_adapters(own, self.config.neuron_config)
         made = compile_settings(self.neuron_config, target, self.model_config())
         if made.tp > 1:
             made = replace(made, rules=(*made.rules, *self._layout_rules()))

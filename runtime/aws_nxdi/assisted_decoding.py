@@ -13,7 +13,11 @@ from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 from weakref import WeakKeyDictionary
 
 from graphgen.errors import GraphgenError
-from graphgen.runtime.aws_config.draft_checks import eagle_checkpoint, is_fused
+from graphgen.runtime.aws_config.draft_checks import (
+    check_draft_adapters,
+    eagle_checkpoint,
+    is_fused,
+)
 from graphgen.runtime.aws_config.medusa_checks import tree_of
 from graphgen.runtime.aws_config.neuron_config import NeuronConfig
 from graphgen.runtime.aws_nxdi.assisted_settings import AssistedSettings, EndRules
@@ -104,9 +108,11 @@ class SpeculatingModel(Protocol):
 
     Attributes:
         model_path: the checkpoint, or a compiled folder.
+        neuron_config: its attributes.
     """
 
     model_path: str
+    neuron_config: NeuronConfig
 
     def note_async_mode(self) -> None:
         """Print once that ``async_mode`` has no effect here."""
@@ -218,6 +224,7 @@ def draft_of(target: SpeculatingModel, assistant: object, needs: Sequence[int]) 
             "assistant_model is the model itself, whose cache cannot hold both sequences",
             help="load another application, or give prompt_lookup_num_tokens",
         )
+    check_draft_adapters(draft.neuron_config, target.neuron_config)
     _check_tokens(target.model_path, draft.model_path)
     made = draft.running().session
     check_draft(made, len(needs))

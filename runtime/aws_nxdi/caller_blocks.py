@@ -1,4 +1,4 @@
-"""Blocks of a paged cache that the caller of ``forward`` hands to sequences."""
+"""Prefix caching and chunked prefill of ``forward``, whose caller hands out the blocks."""
 
 from __future__ import annotations
 
@@ -155,6 +155,9 @@ class CallerBlocks:
             GraphgenError: GG0402 for tokens in the cache that another adapter has written.
         """
         self._written = self._writers_after(placed, adapters)
+        for row in placed:
+            # A call that fails leaves them so: nothing is known of what it has written.
+            self._writers[row.given.slots] = 0
         session = self._session
         table = self._table.table.copy() if self.active else np.full_like(self._table.table, -1)
         if not self.active:

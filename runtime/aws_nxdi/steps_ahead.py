@@ -196,9 +196,9 @@ class StartedStep:
 
     def answers(self, rows: Sequence[RowInput], sampling: object, session: Session) -> bool:
         """True if a call with these rows and sampling settings is this step."""
-        if session.changes != self.changes or tuple(row.row for row in rows) != self.rows:
+        if session.watched or session.changes != self.changes:
             return False
-        if session.watched:
+        if tuple(row.row for row in rows) != self.rows:
             return False
         chosen = self.after.read().tokens if self.after is not None else self.tokens
         assert chosen is not None

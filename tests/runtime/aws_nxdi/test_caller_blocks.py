@@ -304,6 +304,22 @@ def test_a_first_call_that_is_refused_leaves_plain_sequences(prefix: Any, llama:
     prefix.reset_kv_cache()
 
 
+def test_slots_of_a_call_that_failed_are_no_prefix(prefix: Any, monkeypatch: pytest.MonkeyPatch):
+    prefix.reset_kv_cache()
+    prefix.forward(**prefix_call([TEXT], [[7, 3, 11]], [0]))
+
+    def failing(*given: object, **named: object) -> object:
+        raise RuntimeError("lost")
+
+    session = prefix.running().session
+    monkeypatch.setattr(session, "step", failing, raising=True)
+    with pytest.raises(RuntimeError, match="lost"):
+        prefix.forward(**prefix_call([OTHER], [[7, 3, 11]], [0]))
+    monkeypatch.undo()
+    more = prefix_call([TEXT], [[7, 3, 11]], [8])
+    assert "slot 28 of its position 0 was not written" in refusal(prefix, more)
+
+
 def test_what_follows_the_last_token_is_not_read(prefix: Any, llama: Checkpoint):
     prefix.reset_kv_cache()
     call = prefix_call([TEXT], [[7, 3, 11, 24, -9]], [0])

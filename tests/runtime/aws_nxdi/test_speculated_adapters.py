@@ -370,3 +370,10 @@ def test_adapters_of_a_draft_are_refused_when_the_application_is_made(
             joined(folder, draft, targets, own, **options)
         assert caught.value.code == "GG0904"
         assert caught.value.help
+
+
+def test_an_assistant_with_adapters_of_its_own_is_refused(plain: Any, small: Any):
+    target: Any = HuggingFaceGenerationAdapter(small)
+    with pytest.raises(GraphgenError, match="adapters of a draft are not built") as caught:
+        target.generate(**row(0), **settings(assistant_model=plain))
+    assert caught.value.code == "GG0904"
