@@ -11,7 +11,6 @@ from graphgen.cli.console import emit
 from graphgen.cli.shared_options import AsJson
 from graphgen.json_value import Json
 from graphgen.ops import OPS, Attr, OpDef, op_def
-from graphgen.ops.opdef import REQUIRED
 from graphgen.report.table import Table
 from graphgen.text.grammar import format_attr
 
@@ -57,7 +56,7 @@ def _kind(definition: OpDef) -> str:
 
 
 def _default(attr: Attr) -> str | None:
-    return None if attr.default is REQUIRED else format_attr(attr.default)  # pyright: ignore[reportArgumentType]
+    return None if attr.required else format_attr(attr.default)
 
 
 def _facts(definition: OpDef) -> dict[str, Json]:
@@ -68,10 +67,10 @@ def _facts(definition: OpDef) -> dict[str, Json]:
         "attributes": [
             {
                 "name": attr.name,
-                "kind": attr.kind,
-                "required": attr.default is REQUIRED,
+                "kind": attr.type.tag,
+                "required": attr.required,
                 "default": _default(attr),
-                "choices": list(attr.choices),
+                "choices": list(attr.type.choices),
             }
             for attr in definition.attrs
         ],
@@ -85,7 +84,7 @@ def _page(definition: OpDef) -> str:
     if definition.attrs:
         lines.append("Attributes:")
     for attr in definition.attrs:
-        kind = " | ".join(attr.choices) or attr.kind
+        kind = attr.type.code
         default = _default(attr)
         lines.append(f"    {attr.name}: {kind}" + ("" if default is None else f" = {default}"))
     return "\n".join(lines).rstrip() + "\n"

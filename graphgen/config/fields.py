@@ -1,8 +1,8 @@
 """Typed fields: a name with the type of its values, its default and one sentence of documentation.
 
-Options of passes and pipelines, of compilations and commands, attributes of AWS's configurations,
-fields of requests, sampling settings and keys of ``config.json`` read their values by the types of
-this module. Rules about several values stay with their owners.
+Attributes of ops, options of passes and pipelines, of compilations and commands, attributes of
+AWS's configurations, fields of requests, sampling settings and keys of ``config.json`` read their
+values by the types of this module. Rules about several values stay with their owners.
 """
 
 from __future__ import annotations
@@ -52,20 +52,28 @@ class MismatchError(ValueError):
         wanted: what is expected, a noun phrase such as ``an integer >= 1``.
         path: of the part at fault, from outside: names of fields and positions of items.
         bound: the end of the range that the value is beyond, for ``low`` and ``high``.
+        help: what was meant; may be empty.
     """
 
     def __init__(
-        self, reason: Reason, wanted: str, path: Sequence[str | int] = (), bound: float = 0
+        self,
+        reason: Reason,
+        wanted: str,
+        path: Sequence[str | int] = (),
+        bound: float = 0,
+        help: str = "",
     ) -> None:
         super().__init__(f"expected {wanted}")
         self.reason: Reason = reason
         self.wanted = wanted
         self.path = tuple(path)
         self.bound = bound
+        self.help = help
 
     def inside(self, step: str | int) -> MismatchError:
         """The same, of a value that has the value at ``step``."""
-        return MismatchError(self.reason, self.wanted, (step, *self.path), self.bound)
+        path = (step, *self.path)
+        return MismatchError(self.reason, self.wanted, path, self.bound, self.help)
 
 
 @dataclass(frozen=True, slots=True)
@@ -559,7 +567,7 @@ def _read(owner: str, item: TypedField[T], value: Any, read: Callable[[Any], T],
         # Of a list all of it is shown, so all of it is described.
         wanted = f"expected {item.type.noun}" if error.path else error
         what = f"{f'{owner}: ' if owner else ''}{item.name} is {value!r:.80}, {wanted}"
-        near = did_you_mean(str(value), map(str, item.type.choices))
+        near = error.help or did_you_mean(str(value), map(str, item.type.choices))
         raise GraphgenError(code, what, help=near) from None
 
 

@@ -7,8 +7,9 @@ from typing import NamedTuple, Protocol
 
 from graphgen.ir import Attrs, Dim, TensorType, tensor
 from graphgen.ir.dtype import f32, pred
+from graphgen.ops.attr_types import NUMBER
 from graphgen.ops.factors import Factors, Notation
-from graphgen.ops.opdef import Attr, define, float_operand, rank_of, require
+from graphgen.ops.opdef import attr, define, float_operand, rank_of, require
 from graphgen.ops.traits import Trait, Types
 
 
@@ -106,8 +107,8 @@ def _cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim, Dim]:
 @define(
     "attention",
     "query key value mask slopes? distance? bias? sinks?",
-    Attr("scale", "number"),
-    Attr("softcap", "number", 0.0),
+    attr("scale", NUMBER),
+    attr("softcap", NUMBER, 0.0),
     traits=(Trait.COMPOSITE, Trait.POSITIONAL),
     factors=_factors,
     cost=_cost,
@@ -168,8 +169,8 @@ def _part_cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim, Dim]
 @define(
     "attention_part",
     "query key value mask slopes? distance? bias?",
-    Attr("scale", "number"),
-    Attr("softcap", "number", 0.0),
+    attr("scale", NUMBER),
+    attr("softcap", NUMBER, 0.0),
     traits=(Trait.COMPOSITE, Trait.POSITIONAL),
     factors=_part_factors,
     cost=_part_cost,

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from graphgen.ir import Attrs, TensorType, tensor
 from graphgen.ir.dtype import pred
+from graphgen.ops.attr_types import ELEMENT, INTEGER
 from graphgen.ops.factors import Factors, FactorTable, ValueFactors
-from graphgen.ops.opdef import Attr, define, float_operand, require, same_type
+from graphgen.ops.opdef import attr, define, float_operand, require, same_type
 from graphgen.ops.traits import Property, Trait, Types
 
 ELEMENTWISE = Trait.ELEMENTWISE
@@ -83,8 +84,8 @@ def _not(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
 @define(
     "reduce_precision",
     "operand",
-    Attr("exponent_bits", "integer"),
-    Attr("mantissa_bits", "integer"),
+    attr("exponent_bits", INTEGER),
+    attr("mantissa_bits", INTEGER),
     traits=(ELEMENTWISE, Trait.FINITE_AT_ZERO),
 )
 def _reduce_precision(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -118,7 +119,7 @@ def _extended(dims: ValueFactors, rank: int) -> ValueFactors:
 @define(
     "bitcast_convert",
     "operand",
-    Attr("dtype", "element"),
+    attr("dtype", ELEMENT),
     traits=(Trait.DATA_MOVEMENT, Trait.VIEW, Trait.FINITE_AT_ZERO),
     factors=_bitcast_factors,
 )

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphgen.ir import Attrs, TensorType, tensor
+from graphgen.ops.attr_types import GROUPS, INTEGER, choice
 from graphgen.ops.linalg import REDUCERS
-from graphgen.ops.opdef import Attr, define, reducible_operand, require
+from graphgen.ops.opdef import attr, define, reducible_operand, require
 from graphgen.ops.traits import Trait
 
-KIND = Attr("kind", "text", choices=REDUCERS)
-GROUPS = Attr("replica_groups", "groups")
+KIND = attr("kind", choice(*REDUCERS))
+REPLICA_GROUPS = attr("replica_groups", GROUPS)
 Groups = tuple[tuple[int, ...], ...]
 # Result elements are operand elements of some rank.
 MOVES = (Trait.COLLECTIVE, Trait.DATA_MOVEMENT)
@@ -47,7 +48,7 @@ def _divided(types: Sequence[TensorType], dim: int, parts: int) -> TensorType:
     return tensor(types[0].dtype, shape)
 
 
-@define("all_reduce", "operand", KIND, GROUPS, traits=(Trait.COLLECTIVE,))
+@define("all_reduce", "operand", KIND, REPLICA_GROUPS, traits=(Trait.COLLECTIVE,))
 def _all_reduce(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """Combine the operands of the ranks of each group; all of them get the result.
 
@@ -59,7 +60,7 @@ def _all_reduce(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, 
     return (types[0],)
 
 
-@define("all_gather", "operand", Attr("dimension", "integer"), GROUPS, traits=MOVES)
+@define("all_gather", "operand", attr("dimension", INTEGER), REPLICA_GROUPS, traits=MOVES)
 def _all_gather(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """The operands of the ranks of each group one after the other, in the order of the group.
 
@@ -78,8 +79,8 @@ def _all_gather(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, 
     "reduce_scatter",
     "operand",
     KIND,
-    Attr("dimension", "integer"),
-    GROUPS,
+    attr("dimension", INTEGER),
+    REPLICA_GROUPS,
     traits=(Trait.COLLECTIVE,),
 )
 def _reduce_scatter(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -98,9 +99,9 @@ def _reduce_scatter(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorTy
 @define(
     "all_to_all",
     "operand",
-    Attr("split_dimension", "integer"),
-    Attr("concat_dimension", "integer"),
-    GROUPS,
+    attr("split_dimension", INTEGER),
+    attr("concat_dimension", INTEGER),
+    REPLICA_GROUPS,
     traits=MOVES,
 )
 def _all_to_all(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -120,7 +121,7 @@ def _all_to_all(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, 
     return (tensor(part.dtype, shape),)
 
 
-@define("collective_permute", "operand", Attr("source_target_pairs", "groups"), traits=MOVES)
+@define("collective_permute", "operand", attr("source_target_pairs", GROUPS), traits=MOVES)
 def _collective_permute(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """The target of each pair gets the operand of its source; a rank that is not a target: zeros.
 

@@ -16,15 +16,9 @@ from collections.abc import Mapping, Sequence
 from graphgen.ir import Attrs, Dim, TensorType, tensor
 from graphgen.ir.dims import product
 from graphgen.ir.dtype import f32, lowest, pred, s32
+from graphgen.ops.attr_types import DIM, ELEMENT, INTEGER, LITERAL, NUMBER, choice
 from graphgen.ops.factors import FactorRule, Factors, Notation
-from graphgen.ops.opdef import (
-    Attr,
-    Cost,
-    define,
-    float_operand,
-    rank_of,
-    require,
-)
+from graphgen.ops.opdef import Cost, attr, define, float_operand, rank_of, require
 from graphgen.ops.traits import Trait, Types, UpdatesPart
 
 COMPOSITE = (Trait.COMPOSITE,)
@@ -32,7 +26,7 @@ POSITIONAL = (Trait.COMPOSITE, Trait.POSITIONAL)
 ACTIVATION = (Trait.COMPOSITE, Trait.ELEMENTWISE, Trait.FINITE_AT_ZERO)
 PARTIAL_READ = (*POSITIONAL, Trait.DATA_MOVEMENT, Trait.PARTIAL_READ)
 
-ROWS = Attr("rows", "text", "any", choices=("any", "in_place"))
+ROWS = attr("rows", choice("any", "in_place"), "any")
 
 
 def _like(types: Sequence[TensorType], index: int, wanted: TensorType) -> None:
@@ -71,7 +65,7 @@ _NORM = Notation("* E, E, E -> * E")
 @define(
     "rms_norm",
     "operand weight",
-    Attr("epsilon", "number"),
+    attr("epsilon", NUMBER),
     traits=COMPOSITE,
     factors=_NORM,
     cost=_norm_cost(4),
@@ -95,7 +89,7 @@ def _rms_norm(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ..
 @define(
     "layer_norm",
     "operand weight bias",
-    Attr("epsilon", "number"),
+    attr("epsilon", NUMBER),
     traits=COMPOSITE,
     factors=_NORM,
     cost=_norm_cost(7),  # Two sums, a difference, a square, the quotient, weight and bias.
@@ -137,7 +131,7 @@ def _silu(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
 @define(
     "gelu",
     "operand",
-    Attr("approximate", "text", choices=("none", "tanh", "sigmoid")),
+    attr("approximate", choice("none", "tanh", "sigmoid")),
     traits=ACTIVATION,
     cost=_activation_cost,
 )
@@ -164,8 +158,8 @@ def _rope_table_cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim
 @define(
     "rope_table",
     "positions",
-    Attr("inv_freq", "literal"),
-    Attr("scale", "number", 1.0),
+    attr("inv_freq", LITERAL),
+    attr("scale", NUMBER, 1.0),
     traits=POSITIONAL,
     factors=Notation("* -> * D, * D"),
     cost=_rope_table_cost,
@@ -193,7 +187,7 @@ def _rope_cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim, Dim]
 @define(
     "rope",
     "operand cos sin",
-    Attr("pairs", "text", "halves", choices=("halves", "neighbors")),
+    attr("pairs", choice("halves", "neighbors"), "halves"),
     traits=POSITIONAL,
     factors=Notation("b s h D, b s ., b s . -> b s h D"),
     cost=_rope_cost,
@@ -223,7 +217,7 @@ def _rope(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
 @define(
     "key_positions",
     "lengths",
-    Attr("attended", "dim"),
+    attr("attended", DIM),
     traits=POSITIONAL,
     factors=Notation("b -> b C"),
 )
@@ -243,8 +237,8 @@ def _key_positions(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorTyp
 @define(
     "attention_mask",
     "positions key_positions",
-    Attr("window", "integer", 0),
-    Attr("chunk", "integer", 0),
+    attr("window", INTEGER, 0),
+    attr("chunk", INTEGER, 0),
     traits=POSITIONAL,
     factors=Notation("b s, b c -> b s c", slots="c"),
 )
@@ -278,7 +272,7 @@ def require_extent(attrs: Attrs) -> None:
 @define(
     "key_distance",
     "positions",
-    Attr("attended", "dim"),
+    attr("attended", DIM),
     traits=POSITIONAL,
     factors=Notation("b s -> b s C"),
 )
@@ -336,9 +330,9 @@ def _read_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
 @define(
     "cache_read",
     "cache seq_ids",
-    Attr("attended", "dim"),
+    attr("attended", DIM),
     ROWS,
-    Attr("parts", "integer", 1),
+    attr("parts", INTEGER, 1),
     traits=PARTIAL_READ,
     factors=_read_factors,
 )
@@ -433,9 +427,9 @@ def _cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim, Dim]:
 @define(
     "rms_norm_quantize",
     "operand weight",
-    Attr("epsilon", "number"),
-    Attr("dtype", "element"),
-    Attr("limit", "number"),
+    attr("epsilon", NUMBER),
+    attr("dtype", ELEMENT),
+    attr("limit", NUMBER),
     traits=(Trait.COMPOSITE,),
     factors=Notation("* E, E -> * E, *"),
     cost=_cost,

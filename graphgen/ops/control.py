@@ -11,9 +11,10 @@ from typing import Final
 
 from graphgen.ir import Attrs, AttrValue, Op, TensorType, Value, attrs_of
 from graphgen.ir.dtype import pred, s32
+from graphgen.ops.attr_types import INTEGER, INTEGERS, NAMES, STRING, TEXT
 from graphgen.ops.external import RESULTS, stated
 from graphgen.ops.map_reduce import SCALAR, scalar_signature
-from graphgen.ops.opdef import OPS, Attr, define, require
+from graphgen.ops.opdef import OPS, attr, define, require
 from graphgen.ops.traits import Trait
 
 # Attributes that name functions, in the order that `callees` gives.
@@ -72,10 +73,10 @@ def _words(attrs: Attrs, *keys: str) -> None:
 @define(
     "call",
     "*operands",
-    Attr("to_apply", "text"),
+    attr("to_apply", TEXT),
     RESULTS,
-    Attr("kernel", "string", ""),
-    Attr("config", "string", ""),
+    attr("kernel", STRING, ""),
+    attr("config", STRING, ""),
     traits=(Trait.CONTROL,),
 )
 def _call(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -95,9 +96,9 @@ def _call(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
 @define(
     "while",
     "*state",
-    Attr("condition", "text"),
-    Attr("body", "text"),
-    Attr("trip_count", "integer", UNKNOWN_TRIPS),
+    attr("condition", TEXT),
+    attr("body", TEXT),
+    attr("trip_count", INTEGER, UNKNOWN_TRIPS),
     traits=(Trait.CONTROL,),
 )
 def _while(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -120,8 +121,8 @@ def _while(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
 @define(
     "conditional",
     "which *operands",
-    Attr("branches", "names"),
-    Attr("takes", "integers"),
+    attr("branches", NAMES),
+    attr("takes", INTEGERS),
     RESULTS,
     traits=(Trait.CONTROL,),
 )

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from graphgen.ir import Attrs, Dim, TensorType, tensor
+from graphgen.ops.attr_types import ELEMENT, INTEGER, INTEGERS, STRING
 from graphgen.ops.factors import DimFactors, Factors, FactorTable, ValueFactors
-from graphgen.ops.opdef import Attr, InferError, arithmetic_operand, define, require
+from graphgen.ops.opdef import InferError, arithmetic_operand, attr, define, require
 from graphgen.ops.traits import LinearIn, Types
 from graphgen.ops.window import CONVOLUTION, Window, windows_of
 
@@ -116,16 +117,16 @@ def _cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim, Dim]:
 @define(
     "convolution",
     "lhs rhs",
-    Attr("dim_labels", "string"),
-    Attr("window_strides", "integers", ()),
-    Attr("low", "integers", ()),
-    Attr("high", "integers", ()),
-    Attr("lhs_dilation", "integers", ()),
-    Attr("rhs_dilation", "integers", ()),
-    Attr("window_reversal", "integers", ()),
-    Attr("feature_group_count", "integer", 1),
-    Attr("batch_group_count", "integer", 1),
-    Attr("dtype", "element"),
+    attr("dim_labels", STRING),
+    attr("window_strides", INTEGERS, ()),
+    attr("low", INTEGERS, ()),
+    attr("high", INTEGERS, ()),
+    attr("lhs_dilation", INTEGERS, ()),
+    attr("rhs_dilation", INTEGERS, ()),
+    attr("window_reversal", INTEGERS, ()),
+    attr("feature_group_count", INTEGER, 1),
+    attr("batch_group_count", INTEGER, 1),
+    attr("dtype", ELEMENT),
     traits=(LinearIn((0,)), LinearIn((1,))),
     factors=_factors,
     cost=_cost,

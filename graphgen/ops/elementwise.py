@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from graphgen.errors import GraphgenError
 from graphgen.ir import Attrs, TensorType, tensor
 from graphgen.ir.dtype import Kind, complex_of, part_of, pred
+from graphgen.ops.attr_types import ELEMENT, choice
 from graphgen.ops.opdef import (
-    Attr,
     InferError,
     arithmetic_operand,
+    attr,
     define,
     float_operand,
     inexact_operand,
@@ -292,7 +293,7 @@ def _clamp(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
 @define(
     "compare",
     "lhs rhs",
-    Attr("direction", "text", choices=COMPARISONS),
+    attr("direction", choice(*COMPARISONS)),
     traits=(ELEMENTWISE, FINITE_AT_ZERO),
 )
 def _compare(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -327,7 +328,7 @@ def _select(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]
 @define(
     "convert",
     "operand",
-    Attr("dtype", "element"),
+    attr("dtype", ELEMENT),
     traits=(
         *(ELEMENTWISE, FINITE_AT_ZERO, Trait.DATA_MOVEMENT, Trait.RELAYOUT),
         LinearIn((0,), _widens_float),

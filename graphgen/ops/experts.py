@@ -9,8 +9,9 @@ from typing import TypeVar
 
 from graphgen.ir import Attrs, Dim, TensorType, tensor
 from graphgen.ir.dtype import f32, s32
+from graphgen.ops.attr_types import ELEMENT, INTEGER, NUMBER, choice
 from graphgen.ops.factors import Factors, Notation
-from graphgen.ops.opdef import REQUIRED, Attr, define, float_operand, rank_of, require
+from graphgen.ops.opdef import attr, define, float_operand, rank_of, require
 from graphgen.ops.traits import Trait, Types
 
 Operand = TypeVar("Operand")
@@ -51,17 +52,17 @@ def _cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim, Dim]:
     "experts",
     "operand indices weights gate up down gate_bias? up_bias? down_bias? slots? gate_a? gate_b? "
     "up_a? up_b? down_a? down_b?",
-    Attr("activation", "text", "silu", choices=ACTIVATIONS),
-    Attr("glu", "text", "glu", choices=("glu", "swiglu")),
-    Attr("activation_scale", "number", 1.0),
-    Attr("up_offset", "number", 0.0),
-    Attr("gate_lower", "number", -inf),
-    Attr("gate_upper", "number", inf),
-    Attr("up_lower", "number", -inf),
-    Attr("up_upper", "number", inf),
-    Attr("modulate", "text", "output", choices=("output", "input")),
-    Attr("capacity", "integer", 0),
-    Attr("dtype", "element", REQUIRED),
+    attr("activation", choice(*ACTIVATIONS), "silu"),
+    attr("glu", choice("glu", "swiglu"), "glu"),
+    attr("activation_scale", NUMBER, 1.0),
+    attr("up_offset", NUMBER, 0.0),
+    attr("gate_lower", NUMBER, -inf),
+    attr("gate_upper", NUMBER, inf),
+    attr("up_lower", NUMBER, -inf),
+    attr("up_upper", NUMBER, inf),
+    attr("modulate", choice("output", "input"), "output"),
+    attr("capacity", INTEGER, 0),
+    attr("dtype", ELEMENT),
     traits=(Trait.COMPOSITE,),
     factors=_factors,
     cost=_cost,

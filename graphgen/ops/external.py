@@ -9,7 +9,8 @@ from typing import Final
 from graphgen.errors import GraphgenError
 from graphgen.ir import Attrs, Op, TensorType, Value, tensor
 from graphgen.ir.dtype import u8
-from graphgen.ops.opdef import OPS, Attr, define, require
+from graphgen.ops.attr_types import BOOLEAN, STRING, TYPES
+from graphgen.ops.opdef import OPS, attr, define, require
 from graphgen.ops.traits import Chooses, Trait, Types
 
 # Opcodes with a side effect, and the field of a custom call that declares one (HLO field 65).
@@ -114,7 +115,7 @@ def shown_type(value: Value) -> str:
 
 # The placeholder result of a call without results.
 SILENT = tensor(u8, (0,))
-RESULTS = Attr("results", "types")
+RESULTS = attr("results", TYPES)
 
 
 def stated(attrs: Attrs) -> tuple[TensorType, ...]:
@@ -140,11 +141,11 @@ def _is_top_k(operands: Types, results: Types, attrs: Attrs) -> bool:
 @define(
     "custom_call",
     "*operands",
-    Attr("target", "string"),
-    Attr("config", "string", ""),
-    Attr("fields", "string", ""),
-    Attr("more", "string", ""),
-    Attr("silent", "boolean", False),
+    attr("target", STRING),
+    attr("config", STRING, ""),
+    attr("fields", STRING, ""),
+    attr("more", STRING, ""),
+    attr("silent", BOOLEAN, False),
     RESULTS,
     traits=(Trait.EXTERNAL, Chooses(places=1, values=0, when=_is_top_k)),
 )
@@ -171,12 +172,12 @@ def _custom_call(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType,
 @define(
     "hlo.opaque",
     "*operands",
-    Attr("opcode", "string"),
-    Attr("fields", "string", ""),
-    Attr("more", "string", ""),
-    Attr("form", "string", ""),
-    Attr("regions", "string", ""),
-    Attr("text", "string", ""),
+    attr("opcode", STRING),
+    attr("fields", STRING, ""),
+    attr("more", STRING, ""),
+    attr("form", STRING, ""),
+    attr("regions", STRING, ""),
+    attr("text", STRING, ""),
     RESULTS,
     traits=(Trait.EXTERNAL,),
 )

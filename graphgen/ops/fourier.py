@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from graphgen.ir import Attrs, Dim, TensorType, tensor
 from graphgen.ir.dims import product
 from graphgen.ir.dtype import c64, c128, f32, f64
+from graphgen.ops.attr_types import INTEGERS, choice
 from graphgen.ops.factors import Factors, passthrough_factors
-from graphgen.ops.opdef import Attr, define, require
+from graphgen.ops.opdef import attr, define, require
 from graphgen.ops.traits import LinearIn, Types
 
 _COMPLEX = {f32: c64, f64: c128}
@@ -34,8 +35,8 @@ def _fft_cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim, Dim]:
 @define(
     "fft",
     "operand",
-    Attr("fft_type", "text", choices=("FFT", "IFFT", "RFFT", "IRFFT")),
-    Attr("fft_length", "integers"),
+    attr("fft_type", choice("FFT", "IFFT", "RFFT", "IRFFT")),
+    attr("fft_length", INTEGERS),
     traits=(LinearIn((0,)),),
     factors=_fft_factors,
     cost=_fft_cost,

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from graphgen.ir import Attrs, Dim, TensorType, tensor
 from graphgen.ir.dtype import s32
+from graphgen.ops.attr_types import DIMS, INTEGER, INTEGERS, choice
 from graphgen.ops.factors import DimFactors, Factors, FactorTable, passthrough_factors
 from graphgen.ops.linalg import REDUCTIONS, check_reduction
-from graphgen.ops.opdef import Attr, define, require
+from graphgen.ops.opdef import attr, define, require
 from graphgen.ops.traits import LinearIn, Trait, Types, UpdatesPart
 
 MOVES_PLACES = (Trait.DATA_MOVEMENT, Trait.POSITIONAL)
@@ -65,11 +66,11 @@ def _gather_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
 @define(
     "gather",
     "operand indices",
-    Attr("offset_dims", "integers"),
-    Attr("collapsed_slice_dims", "integers"),
-    Attr("start_index_map", "integers"),
-    Attr("index_vector_dim", "integer"),
-    Attr("slice_sizes", "dims"),
+    attr("offset_dims", INTEGERS),
+    attr("collapsed_slice_dims", INTEGERS),
+    attr("start_index_map", INTEGERS),
+    attr("index_vector_dim", INTEGER),
+    attr("slice_sizes", DIMS),
     traits=PARTIAL_READ,
     factors=_gather_factors,
 )
@@ -117,8 +118,8 @@ def _take_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
 @define(
     "take",
     "operand indices",
-    Attr("dimension", "integer"),
-    Attr("block", "integer", 1),
+    attr("dimension", INTEGER),
+    attr("block", INTEGER, 1),
     traits=PARTIAL_READ,
     factors=_take_factors,
 )
@@ -163,11 +164,11 @@ def _scatter_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
 @define(
     "scatter",
     "operand indices updates",
-    Attr("update_window_dims", "integers"),
-    Attr("inserted_window_dims", "integers"),
-    Attr("scatter_dims_to_operand_dims", "integers"),
-    Attr("index_vector_dim", "integer"),
-    Attr("kind", "text", "assign", choices=("assign", *REDUCTIONS)),
+    attr("update_window_dims", INTEGERS),
+    attr("inserted_window_dims", INTEGERS),
+    attr("scatter_dims_to_operand_dims", INTEGERS),
+    attr("index_vector_dim", INTEGER),
+    attr("kind", choice("assign", *REDUCTIONS), "assign"),
     traits=(*MOVES_PLACES, UpdatesPart(2)),
     factors=_scatter_factors,
 )
@@ -233,7 +234,7 @@ def _dynamic_slice_factors(operands: Types, results: Types, attrs: Attrs) -> Fac
 @define(
     "dynamic_slice",
     "operand *starts",
-    Attr("slice_sizes", "dims"),
+    attr("slice_sizes", DIMS),
     traits=(*PARTIAL_READ, Trait.ALIGNED),
     factors=_dynamic_slice_factors,
 )

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from graphgen.ir import Attrs, Dim, DType, Literal, TensorType, tensor
 from graphgen.ir.dims import product
 from graphgen.ir.dtype import has_infinity, highest, lowest, pred
+from graphgen.ops.attr_types import ELEMENT, INTEGERS, choice
 from graphgen.ops.factors import DimFactors, Factors, FactorTable
-from graphgen.ops.opdef import Attr, arithmetic_operand, define, require
+from graphgen.ops.opdef import arithmetic_operand, attr, define, require
 from graphgen.ops.traits import LinearIn, Types
 
 # Of collectives, and of partial results that ranks hold.
@@ -72,11 +73,11 @@ def _dot_cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim, Dim]:
 @define(
     "dot_general",
     "lhs rhs",
-    Attr("lhs_contracting_dims", "integers"),
-    Attr("rhs_contracting_dims", "integers"),
-    Attr("lhs_batch_dims", "integers", ()),
-    Attr("rhs_batch_dims", "integers", ()),
-    Attr("dtype", "element"),
+    attr("lhs_contracting_dims", INTEGERS),
+    attr("rhs_contracting_dims", INTEGERS),
+    attr("lhs_batch_dims", INTEGERS, ()),
+    attr("rhs_batch_dims", INTEGERS, ()),
+    attr("dtype", ELEMENT),
     traits=(LinearIn((0,)), LinearIn((1,))),
     factors=_dot_factors,
     cost=_dot_cost,
@@ -142,8 +143,8 @@ def _reduce_cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim, Di
 @define(
     "reduce",
     "operand",
-    Attr("dimensions", "integers"),
-    Attr("kind", "text", choices=REDUCTIONS),
+    attr("dimensions", INTEGERS),
+    attr("kind", choice(*REDUCTIONS)),
     traits=(LinearIn((0,), _is_sum),),
     factors=_reduce_factors,
     cost=_reduce_cost,

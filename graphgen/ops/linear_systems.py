@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphgen.ir import Attrs, Dim, TensorType
+from graphgen.ops.attr_types import BOOLEAN, choice
 from graphgen.ops.factors import Factors, Notation, passthrough_factors
-from graphgen.ops.opdef import Attr, define, inexact_operand, require
+from graphgen.ops.opdef import attr, define, inexact_operand, require
 from graphgen.ops.traits import LinearIn, Types
 
 _LEFT = Notation("* . ., * . n -> * . n")
@@ -31,10 +32,10 @@ def _solve_cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim, Dim
 @define(
     "triangular_solve",
     "a b",
-    Attr("left_side", "boolean"),
-    Attr("lower", "boolean"),
-    Attr("unit_diagonal", "boolean"),
-    Attr("transpose_a", "text", choices=("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")),
+    attr("left_side", BOOLEAN),
+    attr("lower", BOOLEAN),
+    attr("unit_diagonal", BOOLEAN),
+    attr("transpose_a", choice("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")),
     traits=(LinearIn((1,)),),
     factors=_solve_factors,
     cost=_solve_cost,
@@ -78,7 +79,7 @@ def _cholesky_cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim, 
 @define(
     "cholesky",
     "a",
-    Attr("lower", "boolean"),
+    attr("lower", BOOLEAN),
     factors=_cholesky_factors,
     cost=_cholesky_cost,
 )

@@ -11,13 +11,14 @@ from typing import Final
 
 from graphgen.ir import Attrs, Dim, Op, TensorType, tensor
 from graphgen.ir.dtype import pred
+from graphgen.ops.attr_types import ELEMENT, INTEGER, INTEGERS, TEXT
 from graphgen.ops.indexing import check_scatter
-from graphgen.ops.opdef import Attr, define, require
+from graphgen.ops.opdef import attr, define, require
 from graphgen.ops.reduce_window import WINDOW_ATTRS, window_cost, window_places
 from graphgen.ops.traits import Trait, Types
 from graphgen.ops.window import REDUCTION, windows_of
 
-_FUNCTION = Attr("to_apply", "text")
+_FUNCTION = attr("to_apply", TEXT)
 
 
 def _cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim, Dim]:
@@ -55,7 +56,7 @@ def _with_starts(types: Sequence[TensorType]) -> Sequence[TensorType]:
     "map",
     "*operands",
     _FUNCTION,
-    Attr("dtype", "element"),
+    attr("dtype", ELEMENT),
     traits=(Trait.CONTROL,),
     cost=_cost,
 )
@@ -75,7 +76,7 @@ def _map(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
 @define(
     "reduce_by",
     "*operands",
-    Attr("dimensions", "integers"),
+    attr("dimensions", INTEGERS),
     _FUNCTION,
     traits=(Trait.CONTROL,),
     cost=_cost,
@@ -128,7 +129,7 @@ window_strides=[1,2] to_apply=larger : f32[B,2], s32[B,2]
 @define(
     "sort_by",
     "*operands",
-    Attr("dimension", "integer"),
+    attr("dimension", INTEGER),
     _FUNCTION,
     traits=(Trait.CONTROL,),
     cost=_cost,
@@ -157,10 +158,10 @@ def _scatter_cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim, D
 @define(
     "scatter_by",
     "*operands",
-    Attr("update_window_dims", "integers"),
-    Attr("inserted_window_dims", "integers"),
-    Attr("scatter_dims_to_operand_dims", "integers"),
-    Attr("index_vector_dim", "integer"),
+    attr("update_window_dims", INTEGERS),
+    attr("inserted_window_dims", INTEGERS),
+    attr("scatter_dims_to_operand_dims", INTEGERS),
+    attr("index_vector_dim", INTEGER),
     _FUNCTION,
     traits=(Trait.CONTROL,),
     cost=_scatter_cost,

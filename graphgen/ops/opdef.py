@@ -7,14 +7,13 @@ asserts that none is missing. The docstring of an inference function is the op's
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, replace
 from functools import cache
-from typing import Final, cast
+from typing import TypeAlias, cast
 
+from graphgen.config.fields import TypedField, ValueType, read_field, unknown_name
 from graphgen.errors import GraphgenError, did_you_mean
-from graphgen.ir import Attrs, AttrValue, Dim, DType, Literal, Op, TensorType, attrs_of
-from graphgen.ir.dims import Poly
-from graphgen.ir.dtype import DTYPES
+from graphgen.ir import Attrs, AttrValue, Dim, Op, TensorType, attrs_of
 from graphgen.ops.factors import FactorRule, Factors, elementwise_factors
 from graphgen.ops.traits import (
     IMPURE,
@@ -41,29 +40,13 @@ class InferError(Exception):
         self.help = help
 
 
-class _Required:
-    """Marks an attribute without a default."""
+# One attribute of an op: HLO's spelling, a type of :mod:`graphgen.ops.attr_types`, the default.
+Attr: TypeAlias = TypedField[AttrValue]
 
 
-REQUIRED: Final = _Required()
-
-
-@dataclass(frozen=True, slots=True)
-class Attr:
-    """One attribute of an op.
-
-    Attributes:
-        name: HLO's spelling.
-        kind: ``integer integers number text string dim dims element literal groups types boolean
-            names``; a ``text`` is one word, a ``string`` any text, ``names`` are words.
-        default: value if left out; :data:`REQUIRED` if it has none.
-        choices: the allowed strings of a ``text`` attribute, empty for any.
-    """
-
-    name: str
-    kind: str
-    default: AttrValue | _Required = REQUIRED
-    choices: tuple[str, ...] = ()
+def attr(name: str, type: ValueType[AttrValue], default: object = MISSING) -> Attr:
+    """An attribute of an op; without a default it must be given."""
+    return TypedField(name, type, cast(AttrValue, default))
 
 
 Infer = Callable[[Sequence[TensorType], Attrs], tuple[TensorType, ...]]
@@ -226,78 +209,17 @@ def _check_attrs(definition: OpDef, given: Mapping[str, AttrValue]) -> Attrs:
     known = {attr.name for attr in definition.attrs}
     for key in given:
         if key not in known:
-            raise GraphgenError(
-                "GG0104",
-                f"{definition.name} has no attribute '{key}'",
-                help=did_you_mean(key, sorted(known))
-                or f"it has {', '.join(sorted(known)) or 'none'}",
-            )
+            raise unknown_name(definition.name, "attribute", key, sorted(known), "GG0104")
     out: dict[str, AttrValue] = {}
     for attr in definition.attrs:
-        value = given.get(attr.name, attr.default)
-        if isinstance(value, _Required):
+        if attr.name in given:
+            out[attr.name] = read_field(definition.name, attr, given[attr.name], "GG0104")
+        elif attr.required:
             raise GraphgenError("GG0104", f"{definition.name} needs the attribute '{attr.name}'")
-        accepts, noun = _KINDS[attr.kind]
-        if not accepts(value) or (attr.choices and value not in attr.choices):
-            wanted = " | ".join(attr.choices) if attr.choices else noun
-            near = did_you_mean(value, attr.choices) if isinstance(value, str) else ""
-            raise GraphgenError(
-                "GG0104",
-                f"{definition.name}: attribute '{attr.name}' is {value!r}, not {wanted}",
-                help=f"graphgen.dtype({value!r})" if value in DTYPES else near,
-            )
-        out[attr.name] = value
+        else:
+            out[attr.name] = attr.default
     return attrs_of(out)
 
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_ints(value: object) -> bool:
-    return isinstance(value, tuple) and all(map(_is_int, cast(tuple[object, ...], value)))
-
-
-def _is_dim(value: object) -> bool:
-    return _is_int(value) or isinstance(value, Poly)
-
-
-def _is_dims(value: object) -> bool:
-    return isinstance(value, tuple) and all(map(_is_dim, cast(tuple[object, ...], value)))
-
-
-def _is_groups(value: object) -> bool:
-    return isinstance(value, tuple) and all(map(_is_ints, cast(tuple[object, ...], value)))
-
-
-def _is_types(value: object) -> bool:
-    return isinstance(value, tuple) and all(
-        isinstance(item, TensorType) for item in cast(tuple[object, ...], value)
-    )
-
-
-def _is_names(value: object) -> bool:
-    return isinstance(value, tuple) and all(
-        isinstance(item, str) for item in cast(tuple[object, ...], value)
-    )
-
-
-# By kind, what a value must be, and the words for it.
-_KINDS: Mapping[str, tuple[Callable[[object], bool], str]] = {
-    "integer": (_is_int, "an integer"),
-    "integers": (_is_ints, "a list of integers"),
-    "number": (lambda value: isinstance(value, float), "a float"),
-    "text": (lambda value: isinstance(value, str), "a word"),
-    "dim": (_is_dim, "an integer or a symbol"),
-    "dims": (_is_dims, "a list of integers and symbols"),
-    "element": (lambda value: isinstance(value, DType) and not value.is_token, "an element type"),
-    "literal": (lambda value: isinstance(value, Literal), "a literal"),
-    "groups": (_is_groups, "lists of ranks"),
-    "string": (lambda value: isinstance(value, str), "a text"),
-    "types": (_is_types, "a list of tensor types"),
-    "names": (_is_names, "a list of names"),
-    "boolean": (lambda value: isinstance(value, bool), "true or false"),
-}
 
 _inferred: dict[tuple[str, Attrs, tuple[TensorType, ...]], tuple[TensorType, ...]] = {}
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from graphgen.ir import Attrs, Dim, TensorType, tensor
 from graphgen.ir.dtype import DType, f32, lowest, u8
+from graphgen.ops.attr_types import ELEMENT, INTEGERS, NUMBER
 from graphgen.ops.factors import DimFactors, Factors, FactorTable, Notation
-from graphgen.ops.opdef import Attr, define, float_operand, number_operand, require
+from graphgen.ops.opdef import attr, define, float_operand, number_operand, require
 from graphgen.ops.traits import Trait, Types
 
 
@@ -28,10 +29,10 @@ def _quantize_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
 @define(
     "quantize",
     "operand",
-    Attr("dtype", "element"),
-    Attr("dimensions", "integers", ()),
-    Attr("limit", "number"),
-    Attr("block", "integers", ()),
+    attr("dtype", ELEMENT),
+    attr("dimensions", INTEGERS, ()),
+    attr("limit", NUMBER),
+    attr("block", INTEGERS, ()),
     traits=(Trait.COMPOSITE,),
     factors=_quantize_factors,
 )
@@ -103,8 +104,8 @@ def _dequantize_cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim
 @define(
     "dequantize",
     "values scale zero_point?",
-    Attr("block", "integers"),
-    Attr("dtype", "element"),
+    attr("block", INTEGERS),
+    attr("dtype", ELEMENT),
     traits=(Trait.COMPOSITE,),
     factors=_dequantize_factors,
     cost=_dequantize_cost,
@@ -161,8 +162,8 @@ def _check_element(dtype: DType) -> None:
 @define(
     "quantize_rows",
     "operand",
-    Attr("element", "element"),
-    Attr("limit", "number"),
+    attr("element", ELEMENT),
+    attr("limit", NUMBER),
     traits=(Trait.COMPOSITE,),
     factors=Notation("* D -> * N"),
 )
@@ -192,8 +193,8 @@ def _quantize_rows(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorTyp
 @define(
     "dequantize_rows",
     "operand",
-    Attr("element", "element"),
-    Attr("dtype", "element"),
+    attr("element", ELEMENT),
+    attr("dtype", ELEMENT),
     traits=(Trait.COMPOSITE,),
     factors=Notation("* N -> * D"),
 )

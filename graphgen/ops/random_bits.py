@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from graphgen.ir import Attrs, Dim, TensorType, tensor
 from graphgen.ir.dtype import pred, u64
+from graphgen.ops.attr_types import DIMS, ELEMENT, choice
 from graphgen.ops.factors import Factors
-from graphgen.ops.opdef import Attr, define, require
+from graphgen.ops.opdef import attr, define, require
 from graphgen.ops.traits import Trait, Types
 
 # Integer operations for each number: about ten rounds of four.
@@ -27,9 +28,9 @@ def _cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim, Dim]:
 @define(
     "rng_bit_generator",
     "state",
-    Attr("algorithm", "text", choices=("rng_default", "rng_three_fry", "rng_philox")),
-    Attr("dtype", "element"),
-    Attr("shape", "dims"),
+    attr("algorithm", choice("rng_default", "rng_three_fry", "rng_philox")),
+    attr("dtype", ELEMENT),
+    attr("shape", DIMS),
     factors=_factors,
     cost=_cost,
 )
@@ -58,9 +59,9 @@ u32[4,2]
 @define(
     "rng",
     "a b",
-    Attr("distribution", "text", choices=("rng_uniform", "rng_normal")),
-    Attr("dtype", "element"),
-    Attr("shape", "dims"),
+    attr("distribution", choice("rng_uniform", "rng_normal")),
+    attr("dtype", ELEMENT),
+    attr("shape", DIMS),
     traits=(Trait.EXTERNAL,),
 )
 def _rng(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:

@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 
 from graphgen.ir import Attrs, Dim, TensorType, tensor
+from graphgen.ops.attr_types import INTEGERS, choice
 from graphgen.ops.factors import Factors, passthrough_factors
 from graphgen.ops.linalg import REDUCTIONS, check_reduction
-from graphgen.ops.opdef import Attr, define, require
+from graphgen.ops.opdef import attr, define, require
 from graphgen.ops.traits import Types
 from graphgen.ops.window import REDUCTION, Window, windows_of
 
@@ -39,18 +40,18 @@ def _taps(attrs: Attrs) -> int:
 
 
 _WINDOW = (
-    Attr("window_dimensions", "integers"),
-    Attr("window_strides", "integers", ()),
-    Attr("low", "integers", ()),
-    Attr("high", "integers", ()),
+    attr("window_dimensions", INTEGERS),
+    attr("window_strides", INTEGERS, ()),
+    attr("low", INTEGERS, ()),
+    attr("high", INTEGERS, ()),
 )
 # Those of a window with holes between its elements, and those of the operand.
 WINDOW_ATTRS = (
     *_WINDOW,
-    Attr("base_dilations", "integers", ()),
-    Attr("window_dilations", "integers", ()),
+    attr("base_dilations", INTEGERS, ()),
+    attr("window_dilations", INTEGERS, ()),
 )
-_KIND = Attr("kind", "text", choices=REDUCTIONS)
+_KIND = attr("kind", choice(*REDUCTIONS))
 
 
 def window_places(operand: TensorType, windows: Sequence[Window]) -> list[Dim]:
@@ -113,7 +114,7 @@ def _source_cost(operands: Types, results: Types, attrs: Attrs) -> tuple[Dim, Di
     "select_and_scatter",
     "operand source init",
     *_WINDOW,
-    Attr("direction", "text", choices=("GE", "GT", "LE", "LT")),
+    attr("direction", choice("GE", "GT", "LE", "LT")),
     _KIND,
     factors=_source_factors,
     cost=_source_cost,

@@ -8,14 +8,15 @@ from math import gcd
 
 from graphgen.ir import Attrs, Dim, TensorType, tensor
 from graphgen.ir.dims import product
+from graphgen.ops.attr_types import DIMS, ELEMENT, INTEGER, INTEGERS, LITERAL
 from graphgen.ops.factors import DimFactors, Factors, FactorTable, passthrough_factors
-from graphgen.ops.opdef import Attr, define, require
+from graphgen.ops.opdef import attr, define, require
 from graphgen.ops.traits import LinearIn, Trait, Types
 
 DATA_MOVEMENT = Trait.DATA_MOVEMENT
 
 
-@define("constant", "", Attr("value", "literal"), traits=(DATA_MOVEMENT,))
+@define("constant", "", attr("value", LITERAL), traits=(DATA_MOVEMENT,))
 def _constant(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """A literal written into the program.
 
@@ -35,9 +36,9 @@ def _iota_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
 @define(
     "iota",
     "",
-    Attr("dtype", "element"),
-    Attr("shape", "dims"),
-    Attr("dimension", "integer"),
+    attr("dtype", ELEMENT),
+    attr("shape", DIMS),
+    attr("dimension", INTEGER),
     traits=(DATA_MOVEMENT, Trait.POSITIONAL),
     factors=_iota_factors,
 )
@@ -67,8 +68,8 @@ def _broadcast_factors(operands: Types, results: Types, attrs: Attrs) -> Factors
 @define(
     "broadcast_in_dim",
     "operand",
-    Attr("shape", "dims"),
-    Attr("dimensions", "integers", ()),
+    attr("shape", DIMS),
+    attr("dimensions", INTEGERS, ()),
     traits=(DATA_MOVEMENT, Trait.RELAYOUT, LinearIn((0,))),
     factors=_broadcast_factors,
 )
@@ -151,7 +152,7 @@ def _common_factors(
 @define(
     "reshape",
     "operand",
-    Attr("shape", "dims"),
+    attr("shape", DIMS),
     traits=(DATA_MOVEMENT, Trait.RELAYOUT, Trait.VIEW, LinearIn((0,))),
     factors=_reshape_factors,
 )
@@ -180,7 +181,7 @@ def _reverse_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
 @define(
     "reverse",
     "operand",
-    Attr("dimensions", "integers"),
+    attr("dimensions", INTEGERS),
     traits=(DATA_MOVEMENT, Trait.ALIGNED, LinearIn((0,))),
     factors=_reverse_factors,
 )
@@ -207,7 +208,7 @@ def _transpose_factors(operands: Types, results: Types, attrs: Attrs) -> Factors
 @define(
     "transpose",
     "operand",
-    Attr("permutation", "integers"),
+    attr("permutation", INTEGERS),
     traits=(DATA_MOVEMENT, Trait.RELAYOUT, LinearIn((0,))),
     factors=_transpose_factors,
 )
@@ -239,9 +240,9 @@ def _slice_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
 @define(
     "slice",
     "operand",
-    Attr("start_indices", "dims"),
-    Attr("limit_indices", "dims"),
-    Attr("strides", "integers", ()),
+    attr("start_indices", DIMS),
+    attr("limit_indices", DIMS),
+    attr("strides", INTEGERS, ()),
     traits=(
         *(DATA_MOVEMENT, Trait.PARTIAL_READ, Trait.POSITIONAL, Trait.ALIGNED),
         LinearIn((0,)),
@@ -285,7 +286,7 @@ def _concatenate_factors(operands: Types, results: Types, attrs: Attrs) -> Facto
 @define(
     "concatenate",
     "*operands",
-    Attr("dimension", "integer"),
+    attr("dimension", INTEGER),
     traits=(DATA_MOVEMENT, Trait.ALIGNED, LinearIn()),
     factors=_concatenate_factors,
 )
@@ -324,9 +325,9 @@ def _pad_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
 @define(
     "pad",
     "operand value",
-    Attr("low", "integers"),
-    Attr("high", "integers"),
-    Attr("interior", "integers", ()),
+    attr("low", INTEGERS),
+    attr("high", INTEGERS),
+    attr("interior", INTEGERS, ()),
     traits=(DATA_MOVEMENT, Trait.ALIGNED),
     factors=_pad_factors,
 )

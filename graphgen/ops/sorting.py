@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from graphgen.ir import Attrs, TensorType, tensor
 from graphgen.ir.dtype import s32
+from graphgen.ops.attr_types import BOOLEAN, INTEGER
 from graphgen.ops.factors import Factors, FactorTable, Notation
-from graphgen.ops.opdef import Attr, define, ordered_operand, require
+from graphgen.ops.opdef import attr, define, ordered_operand, require
 from graphgen.ops.traits import Chooses, Trait, Types
 
 
@@ -23,8 +24,8 @@ def _sort_factors(operands: Types, results: Types, attrs: Attrs) -> Factors:
 @define(
     "sort",
     "*operands",
-    Attr("dimension", "integer"),
-    Attr("descending", "boolean", False),
+    attr("dimension", INTEGER),
+    attr("descending", BOOLEAN, False),
     traits=(Chooses(dimension=lambda rank, attrs: attrs.integer("dimension")),),
     factors=_sort_factors,
 )
@@ -50,7 +51,7 @@ def _sort(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
 @define(
     "top_k",
     "operand",
-    Attr("k", "integer"),
+    attr("k", INTEGER),
     traits=(Trait.COMPOSITE, Chooses(places=1, values=0)),
     factors=Notation("* v -> * K, * K", special="v"),
 )

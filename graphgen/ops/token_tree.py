@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 from graphgen.ir import Attrs, TensorType, tensor
 from graphgen.ir.dtype import pred, s32
+from graphgen.ops.attr_types import INTEGER
 from graphgen.ops.composite import require_extent
 from graphgen.ops.factors import Notation
-from graphgen.ops.opdef import Attr, define, rank_of, require
+from graphgen.ops.opdef import attr, define, rank_of, require
 from graphgen.ops.traits import Trait
 
 POSITIONAL = (Trait.COMPOSITE, Trait.POSITIONAL)
@@ -71,8 +72,8 @@ def _tree_positions(types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorTy
 @define(
     "tree_mask",
     "positions slots ancestors",
-    Attr("window", "integer", 0),
-    Attr("chunk", "integer", 0),
+    attr("window", INTEGER, 0),
+    attr("chunk", INTEGER, 0),
     traits=POSITIONAL,
     factors=Notation("b S, b c, b S S -> b S c", slots="c"),
 )

@@ -213,7 +213,7 @@ _PARSERS: dict[str, Callable[[str], AttrValue]] = {
 
 def parse_attr(attr: Attr, text: str) -> AttrValue:
     """Read one attribute value of the given kind (GG0101, GG0102, GG0201)."""
-    return _PARSERS[attr.kind](text)
+    return _PARSERS[attr.type.tag](text)
 
 
 @lru_cache(maxsize=4096)

@@ -143,7 +143,7 @@ def annotation_text(annotations: Attrs) -> str:
 
 
 def _value(attr: Attr, value: AttrValue) -> str:
-    if attr.kind == "string" and isinstance(value, str):
+    if attr.type.tag == "string" and isinstance(value, str):
         return format_string(value)
     return format_attr(value)
 

@@ -284,7 +284,7 @@ def same_types(i: HloInstruction) -> list[Value]:
 
 def _choice(op: str, attr: str, value: str) -> str:
     """``value`` if the op's attribute may be that."""
-    allowed = next(item.choices for item in OPS[op].attrs if item.name == attr)
+    allowed = next(item.type.choices for item in OPS[op].attrs if item.name == attr)
     if value not in allowed:
         raise UnmodelledError(f"{attr} {value} is not modelled")
     return value

@@ -58,10 +58,10 @@ def reducer(c: PyHloCall, op: str) -> str:
 
 
 def _check_kind(c: PyHloCall, op: str, kind: str) -> None:
-    allowed = next(attr.choices for attr in OPS[op].attrs if attr.name == "kind")
+    allowed = next(attr.type.choices for attr in OPS[op].attrs if attr.name == "kind")
     if kind not in allowed:
         what = f"{c.attrs.op}: a computation that is {kind or 'more than one op'}"
-        raise mistake("GG0104", what, help=f"it may be {', '.join(allowed)}")
+        raise mistake("GG0104", what, help=f"it may be {', '.join(map(str, allowed))}")
 
 
 def _reduce(c: PyHloCall) -> Sequence[Value]:

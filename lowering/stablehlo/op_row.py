@@ -244,7 +244,7 @@ def reducer_of(node: MlirOp, op: str) -> str:
     if len(node.regions) != 1:
         raise GraphgenError("GG0104", f"{node.name} needs one region")
     kind = reducer(node.regions[0])
-    known = next(attr.choices for attr in OPS[op].attrs if attr.name == "kind")
+    known = next(attr.type.choices for attr in OPS[op].attrs if attr.name == "kind")
     if kind not in known:
         raise UnmodelledForm(f"reducing with {kind}")
     return kind

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from graphgen.analysis import run_by_programs
 from graphgen.analysis.layers import scope_of
@@ -32,7 +32,7 @@ from graphgen.ir import (
 from graphgen.ir.clone import Cloner, clone_module
 from graphgen.ir.names import fresh_name
 from graphgen.ops import InferError, infer, op_def, verify
-from graphgen.ops.opdef import REQUIRED
+from graphgen.ops.attr_types import ELEMENT, NUMBER
 
 # Changes a copy; whether there was anything to change.
 Edit = Callable[[Module], bool]
@@ -277,9 +277,9 @@ def plain_attrs(program: str, place: int) -> Edit:
         changed: dict[str, AttrValue] = {}
         for attr in op_def(op.name).attrs:
             value = op.attrs[attr.name]
-            if attr.default is not REQUIRED and attr.kind != "element":
-                changed[attr.name] = cast(AttrValue, attr.default)
-            elif attr.kind == "number" and value != 1.0:
+            if not attr.required and attr.type is not ELEMENT:
+                changed[attr.name] = attr.default
+            elif attr.type is NUMBER and value != 1.0:
                 changed[attr.name] = 1.0
         attrs = attrs_of({**op.attrs, **changed})
         if attrs is op.attrs:

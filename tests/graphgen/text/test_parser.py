@@ -12,7 +12,8 @@ from graphgen.errors import GraphgenError
 from graphgen.ir import DType, Literal, Module, dtype, loc, parse_dim
 from graphgen.ir.dtype import DTYPES
 from graphgen.models import build, known_shape
-from graphgen.ops import Attr, verify
+from graphgen.ops import attr_types, verify
+from graphgen.ops.opdef import attr
 from graphgen.passes.core import Pass, run_pipeline
 from graphgen.passes.pipelines import default
 from graphgen.text import parse, print_function, print_module
@@ -163,7 +164,7 @@ def test_long_literals_are_bytes(kind: DType):
     ],
 )
 def test_attribute_values_are_read_back(kind: str, text: str):
-    assert format_attr(parse_attr(Attr("a", kind), text)) == text
+    assert format_attr(parse_attr(attr("a", getattr(attr_types, kind.upper())), text)) == text
 
 
 @pytest.mark.parametrize(
@@ -189,7 +190,7 @@ def test_attribute_values_are_read_back(kind: str, text: str):
 )
 def test_attribute_values_that_make_no_sense_are_refused(kind: str, text: str, code: str):
     with pytest.raises(GraphgenError) as caught:
-        parse_attr(Attr("a", kind), text)
+        parse_attr(attr("a", getattr(attr_types, kind.upper())), text)
     assert caught.value.code == code
 
 

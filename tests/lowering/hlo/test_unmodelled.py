@@ -152,7 +152,7 @@ def opcodes(module: Module) -> list[str]:
 def test_what_they_are_and_why():
     module = read_hlo(parse_hlo_text(REGIONS))
     assert opcodes(module) == ["select-and-scatter"]
-    reason = "select_and_scatter: attribute 'kind' is 'subtract'"
+    reason = "select_and_scatter: kind is 'subtract'"
     assert reason in str(module.meta["opaque"])
     module = read_hlo(parse_hlo_text(OTHERS))
     assert opcodes(module) == [
