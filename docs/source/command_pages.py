@@ -17,7 +17,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from graphgen.cli.command_errors import GuardedCommand
-from graphgen.cli.main import COMMANDS, PANELS, app
+from graphgen.cli.command_table import PANELS, commands
+from graphgen.cli.main import app
 
 FOLDER = "commands"
 # Characters that mean something in Markdown.
@@ -30,7 +31,7 @@ def command_pages() -> dict[str, str]:
     assert isinstance(root, TyperGroup)
     with typer.Context(root, info_name="graphgen") as context:
         pages = {"index": _index(root)}
-        for name in COMMANDS:
+        for name in commands():
             lines = _command(root.commands[name], name, context, level=1)
             pages[name] = "\n".join(lines) + "\n"
     return pages
@@ -41,7 +42,7 @@ def _index(root: TyperGroup) -> str:
     lines = ["# Commands", "", *_prose(root.help or "")]
     for panel, title in PANELS.items():
         lines += [f"## {title}", "", "| command | does |", "|---|---|"]
-        for name, entry in COMMANDS.items():
+        for name, entry in commands().items():
             if entry.panel == panel:
                 lines.append(f"| [`{name}`]({name}.md) | {plain(entry.help)} |")
         lines.append("")

@@ -1,5 +1,5 @@
 """Command line: one file a command, flags, tables and the console.
 
-:data:`graphgen.cli.main.COMMANDS` is the table of commands. ``graphgen --help`` imports no command;
-the module ``*_cmd.py`` of a command is imported when it runs. No other room imports this one.
+A command is declared by ``COMMAND`` in its module ``*_cmd.py``, which is imported when it runs, and
+not by ``graphgen --help`` (:mod:`graphgen.cli.command_table`). No other room imports this one.
 """

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import emit, note, note_remarks
 from graphgen.cli.flags import (
     NO_OPTIONS,
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from graphgen.runtime.accuracy.check_model import AccuracyRequest, CheckedModel
     from graphgen.runtime.distributed.process_group import ProcessGroup
     from graphgen.runtime.engine import EngineOptions
+
+COMMAND: Final = Command("model", "Compare a model with a reference.", error_status=2)
 
 Model = Annotated[
     str,

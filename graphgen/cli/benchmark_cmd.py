@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import emit, note_remarks
 from graphgen.cli.files import check_output
 from graphgen.cli.flags import NO_OPTIONS, with_compile_flags
@@ -19,6 +20,8 @@ from graphgen.config.compile_config import CompileConfig
 if TYPE_CHECKING:
     from graphgen.runtime.benchmark.benchmark_report import BenchmarkReport
     from graphgen.runtime.engine import Engine, EngineOptions
+
+COMMAND: Final = Command("model", "Measure latencies and throughput.")
 
 Runs = Annotated[
     int, typer.Option("--runs", min=1, help="Measured runs; one more to warm up is not counted.")

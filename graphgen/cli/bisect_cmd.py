@@ -6,11 +6,12 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from graphgen.atomic_write import write_inside
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import emit, note
 from graphgen.cli.files import check_output
 from graphgen.cli.html_pages import TraceFile, op_name, page_link, write_trace_page
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from graphgen.passes.core import Pass
     from graphgen.passes.validate.bisect import Culprit
     from graphgen.passes.workload.short_script import Script
+
+COMMAND: Final = Command("debug", "Find the rewrite that makes a module wrong.")
 
 Output = Annotated[
     Path | None,

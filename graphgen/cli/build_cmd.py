@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import note, note_remarks
 from graphgen.cli.files import STANDARD
 from graphgen.cli.flags import (
@@ -26,6 +27,8 @@ from graphgen.targets import Target, find_target
 if TYPE_CHECKING:
     from graphgen.models.twins import TwinName
     from graphgen.passes.core import Pass
+
+COMMAND: Final = Command("model", "Write a model's graph as IR text.")
 
 Mini = Annotated[bool, typer.Option("--mini", help="The same as --twin mini.")]
 Twin = Annotated[

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from graphgen.cli.command_errors import GuardedCommand
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import emit
 from graphgen.cli.shared_options import AsJson
 from graphgen.json_value import Json
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from graphgen.lowering.compile_cache.cache_entry import CacheEntry
     from graphgen.lowering.compile_cache.neuron_cache import NeuronCache
     from graphgen.report.table import Table
+
+COMMAND: Final = Command("neuron", "List, verify and prune the compile cache.")
 
 CacheDir = Annotated[
     str,

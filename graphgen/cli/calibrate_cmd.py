@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from graphgen.atomic_write import unreadable
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import note, write_json
 from graphgen.cli.shared_options import WrittenAsJson
 from graphgen.read_file import read_named
+
+COMMAND: Final = Command("quantization", "Write ranges of caches and activations on a text.")
 
 
 def calibrate(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import emit
 from graphgen.cli.inspect_files import note_global_sizes
 from graphgen.cli.module_file import read_lowered
@@ -25,6 +26,8 @@ from graphgen.targets import DEFAULT_ACCELERATOR
 
 if TYPE_CHECKING:
     from graphgen.lowering.check.check import Finding
+
+COMMAND: Final = Command("neuron", "Predict what neuronx-cc will refuse.")
 
 
 def check(

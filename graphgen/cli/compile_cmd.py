@@ -6,11 +6,12 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
 from graphgen.cli.certify import ProveIt, require_proved
+from graphgen.cli.command_table import Command
 from graphgen.cli.compile_progress import NO_LIMITS, CompilePlan, DriverOptions
 from graphgen.cli.console import emit, note
 from graphgen.cli.flags import NO_OPTIONS, with_compile_flags, with_field_flags
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from graphgen.runtime.checkpoint.interfaces import Checkpoint
     from graphgen.runtime.tokenizer.tokenizer import Tokenizer
     from graphgen.targets import Accelerator
+
+COMMAND: Final = Command("neuron", "Compile a model with neuronx-cc.", order=2)
 
 CONFIG_FILE = "neuron_config.json"
 # Sequences of a compilation that says nothing of lengths.

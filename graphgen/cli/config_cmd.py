@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from graphgen.atomic_write import read_regular
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import emit, note, write_error
 from graphgen.cli.shared_options import AsJson, TargetName
 from graphgen.errors import GraphgenError
@@ -19,6 +20,8 @@ from graphgen.read_file import is_folder
 if TYPE_CHECKING:
     from graphgen.report.table import Table
     from graphgen.runtime.aws_config.config_report import ConfigReport
+
+COMMAND: Final = Command("aws", "Show what AWS's configurations do here.")
 
 CONFIG_FILE = "neuron_config.json"
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import emit, note
 from graphgen.cli.files import write_bytes
 from graphgen.cli.inspect_files import note_global_sizes
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from graphgen.ir import Function, Module
     from graphgen.lowering.cost.roofline import Roofline, RooflineCost
     from graphgen.targets import Accelerator
+
+COMMAND: Final = Command("neuron", "Estimate a module's time on an accelerator.")
 
 # The limit in neuronx-cc's message; it depends on the version.
 INSTRUCTIONS = 5_000_000

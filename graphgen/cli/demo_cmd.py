@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, cast
+from typing import Annotated, Final, cast
 
 import typer
 from typer.core import TyperGroup
 
+from graphgen.cli.command_table import Command
 from graphgen.cli.generate_cmd import ArtifactFolder, AsJson
+
+COMMAND: Final = Command("model", "Answer a prompt with a small model.", order=1)
 
 PROMPT = "Explain in two sentences what a compiler does."
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
 
 from graphgen.cli.command_errors import GuardedCommand
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import emit, note
 from graphgen.cli.files import check_output
 from graphgen.cli.shared_options import AsJson
@@ -17,6 +18,8 @@ from graphgen.json_value import Json
 
 if TYPE_CHECKING:
     from graphgen.runtime.device_kit.reading import KitReading
+
+COMMAND: Final = Command("neuron", "Write a test kit for a device, read its results.")
 
 _WRITE = "write"
 

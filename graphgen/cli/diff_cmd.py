@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import emit, note
 from graphgen.cli.diff_passes import diff_passes
 from graphgen.cli.module_file import read_module
@@ -16,6 +17,8 @@ from graphgen.errors import GraphgenError
 from graphgen.json_value import Json
 from graphgen.read_file import is_folder
 from graphgen.report.table import Report, render
+
+COMMAND: Final = Command("inspect", "Compare two modules by what they compute.", error_status=2)
 
 # One side is a lowered program, which has its arguments only.
 _BARE = ", how weights and states are prepared, which one of them does not have"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import emit, note
 from graphgen.cli.shared_options import AsJson
 from graphgen.errors import GraphgenError
+
+COMMAND: Final = Command("machine", "Show what is used on this machine, what is missing.")
 
 
 def doctor(

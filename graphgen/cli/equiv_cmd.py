@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from graphgen.cli.backend_option import not_auto
+from graphgen.cli.command_table import Command
 from graphgen.cli.compiled_file import file_for, note_all_compiled
 from graphgen.cli.console import emit, note
 from graphgen.cli.files import STANDARD
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from graphgen.passes.equiv.paired_run import CompareOptions
     from graphgen.passes.validate.drawn_equiv import DrawnEquivalence
     from graphgen.passes.workload.short_script import Script
+
+COMMAND: Final = Command("debug", "Compare two modules by numbers.", error_status=2)
 
 
 class ComparedModule:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import emit
 from graphgen.cli.files import check_output
 from graphgen.cli.html_pages import TraceFile, op_name, page_link, write_trace_page
@@ -21,6 +22,8 @@ from graphgen.cli.shared_options import (
 
 if TYPE_CHECKING:
     from graphgen.passes.inspect.explain import Explanation
+
+COMMAND: Final = Command("passes", "Show why a pass did, or did not, rewrite an op.")
 
 
 def explain(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import webbrowser
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import emit, note
 from graphgen.cli.files import STANDARD, check_output, write_text
 from graphgen.cli.inspect_files import overviews
@@ -33,6 +34,8 @@ from graphgen.report.units import size
 if TYPE_CHECKING:
     from graphgen.passes.proof.value_verdicts import ValueVerdict
     from graphgen.report.explore_data import OpTimes
+
+COMMAND: Final = Command("inspect", "Write the graph of a module as a page that unfolds.", order=2)
 
 SecondFile = Annotated[
     str | None, typer.Argument(metavar="[FILE2]", help="Another module, drawn beside the first.")

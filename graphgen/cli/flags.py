@@ -19,7 +19,7 @@ from graphgen.errors import GraphgenError
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-Command = Callable[..., None]
+CommandFunction = Callable[..., None]
 Collect = Callable[[Mapping[str, object]], object]
 
 
@@ -62,7 +62,7 @@ def named_flag(kind: object, *names: str, default: object = None, **settings: ob
 
 def with_field_flags(
     parameter: str, kind: type[DataclassInstance], group: str = ""
-) -> Callable[[Command], Command]:
+) -> Callable[[CommandFunction], CommandFunction]:
     """Give a command a flag for each field of a dataclass, in place of one parameter.
 
     Args:
@@ -107,7 +107,7 @@ def _annotation(
 
 def with_flags(
     parameter: str, flags: Mapping[str, Parameter], collect: Collect
-) -> Callable[[Command], Command]:
+) -> Callable[[CommandFunction], CommandFunction]:
     """Give a command ``flags`` in place of the parameter ``parameter``.
 
     Args:
@@ -116,7 +116,7 @@ def with_flags(
         collect: makes the parameter of the values by name.
     """
 
-    def decorate(command: Command) -> Command:
+    def decorate(command: CommandFunction) -> CommandFunction:
         @wraps(command)
         def wrapper(**values: object) -> None:
             given = {name: values.pop(name) for name in flags}
@@ -186,7 +186,7 @@ def with_compile_flags(
     defaults: Mapping[str, object] | None = None,
     config: type[CompileConfig] = CompileConfig,
     served: bool = False,
-) -> Callable[[Command], Command]:
+) -> Callable[[CommandFunction], CommandFunction]:
     """Give a command one flag per field, in place of its parameter ``compile_options``.
 
     The command gets a configuration in which the flags are given that are not at ``None``.

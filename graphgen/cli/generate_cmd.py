@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import note_remarks, write_json, write_stdout
 from graphgen.cli.flags import NO_OPTIONS, with_compile_flags, with_field_flags
 from graphgen.cli.model_flags import (
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from graphgen.runtime.progress import TerminalProgress
     from graphgen.runtime.sampling import Sampling
     from graphgen.runtime.tokenizer.tokenizer import TextStream, Tokenizer
+
+COMMAND: Final = Command("model", "Generate text from prompts.", order=2)
 
 DTYPES = ("f32", "bf16", "f16", "as-declared")
 

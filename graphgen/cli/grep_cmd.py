@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import note, write_json, write_report
 from graphgen.cli.module_file import programs_or_functions, read_module
 from graphgen.cli.shared_options import AsJson, ModuleFile, OnlyProgram
@@ -19,6 +20,8 @@ from graphgen.text.printer import value_names
 if TYPE_CHECKING:
     from graphgen.pattern import Match
     from graphgen.report.grep import Hit
+
+COMMAND: Final = Command("inspect", "Find ops by a pattern.", error_status=2)
 
 
 def grep(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import emit
 from graphgen.cli.module_file import programs_or_functions, read_lowered
 from graphgen.cli.shared_options import AsJson, CompilerFlags, Dims, Lnc, ModuleFile, TargetName
 from graphgen.json_value import Json
 from graphgen.report.table import Table
 from graphgen.targets import DEFAULT_ACCELERATOR
+
+COMMAND: Final = Command("neuron", "Print the compile cache keys of programs.")
 
 
 def hash(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import note, write_report
 from graphgen.cli.files import STANDARD, check_output, write_file
 from graphgen.cli.module_file import open_module_file, write_module
@@ -21,6 +22,8 @@ from graphgen.report.table import Report, Table, render
 if TYPE_CHECKING:
     from graphgen.eval import Array
     from graphgen.passes.inspect.explain import FailureReason
+
+COMMAND: Final = Command("model", "Import a model of PyTorch or JAX, or a program.")
 
 
 Sources = Annotated[

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
 from graphgen.atomic_write import open_regular
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import emit, note, write_json
 from graphgen.cli.files import STANDARD, check_output, write_text
 from graphgen.cli.inspect_files import Inspection
@@ -27,6 +28,8 @@ from graphgen.targets import DEFAULT_ACCELERATOR, accelerator
 if TYPE_CHECKING:
     from graphgen.cli.inspect_files import Inspection
     from graphgen.lowering.neuron.device_profile import DeviceProfile, MeasuredTime, MeasuredTimes
+
+COMMAND: Final = Command("inspect", "Describe a module, a checkpoint or a work folder.", order=1)
 
 # Larger protobufs are only summarized, without building their graph.
 LARGE = 256 << 20

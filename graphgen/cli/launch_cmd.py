@@ -7,12 +7,15 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import write_error
 from graphgen.errors import GraphgenError, printable
+
+COMMAND: Final = Command("launching", "Run a command as several processes.")
 
 # Commands whose work several processes can share.
 _SHARED = ("generate", "serve", "perplexity", "benchmark", "accuracy")

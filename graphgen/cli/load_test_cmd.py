@@ -10,10 +10,11 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar, cast
 
 import typer
 
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import emit, note
 from graphgen.cli.files import write_bytes
 from graphgen.cli.flags import with_field_flags
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from graphgen.runtime.benchmark.load_prompts import CountTokens, LoadPrompt, PromptSizes
     from graphgen.runtime.benchmark.load_run import Load
     from graphgen.runtime.benchmark.openai_client import Api
+
+COMMAND: Final = Command("model", "Measure a server of OpenAI's API under load.")
 
 N = TypeVar("N", int, float)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
 from graphgen.cli.certify import ProveIt, require_file, require_proved
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import note, write_json
 from graphgen.cli.files import STANDARD, check_output, make_folder, write_bytes
 from graphgen.cli.module_file import choose_program, read_module, tell_sizes
@@ -31,6 +32,8 @@ from graphgen.read_file import is_folder
 if TYPE_CHECKING:
     from graphgen.passes.core import Pass
     from graphgen.passes.proof.refinement_result import RefinementProof
+
+COMMAND: Final = Command("neuron", "Turn a module's programs into StableHLO or HLO.", order=1)
 
 # Forms of a program, and the endings of their files.
 Form = Literal["stablehlo", "hlo", "hlo-text"]

@@ -1,4 +1,4 @@
-"""The command ``graphgen`` and the table of its subcommands, each imported when it is invoked."""
+"""The command ``graphgen``: its help, and subcommands that are imported when they are invoked."""
 
 from __future__ import annotations
 
@@ -6,128 +6,20 @@ import atexit
 import gc
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from dataclasses import dataclass
-from importlib import import_module
-from typing import Annotated, Any, Final, Protocol, cast
+from collections.abc import Iterator, MutableMapping
+from typing import Annotated, Any, Protocol, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from graphgen.cli.command_errors import (
-    USER_ERROR,
     GuardedCommand,
     one_style,
     refuse_dashes,
     report_defect,
     show_version,
 )
-
-# Groups of commands, one for each kind of user, and their titles in ``graphgen --help``.
-PANELS: Final = {
-    "model": "Run a model",
-    "launching": "Use several processes",
-    "passes": "Run and understand passes",
-    "debug": "Debug a miscompile",
-    "inspect": "Inspect programs",
-    "quantization": "Quantize",
-    "speculation": "Decode speculatively",
-    "neuron": "Target Neuron devices",
-    "aws": "Migrate from AWS's libraries",
-    "machine": "Inspect this machine",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class CommandEntry:
-    """One row of ``graphgen --help``, and the place of the command's code.
-
-    Attributes:
-        panel: key of :data:`PANELS`.
-        help: one line.
-        function: parameters are the command's, the docstring its help; by default ``COMMAND``.
-            Of a command with subcommands the typer application.
-        error_status: exit status of a user's mistake.
-    """
-
-    panel: str
-    help: str
-    function: str = ""
-    error_status: int = USER_ERROR
-
-    def load(self, name: str) -> Callable[..., None] | typer.Typer:
-        """Import the function of the command ``name``; nothing is imported before."""
-        return getattr(import_module(self.module(name)), self.function or _identifier(name))
-
-    def module(self, name: str) -> str:
-        """The module of the command ``name``."""
-        return f"graphgen.cli.{_identifier(name)}_cmd"
-
-
-def _identifier(name: str) -> str:
-    return name.replace("-", "_")
-
-
-COMMANDS: Final[Mapping[str, CommandEntry]] = {
-    "demo": CommandEntry("model", "Answer a prompt with a small model."),
-    "generate": CommandEntry("model", "Generate text from prompts."),
-    "launch": CommandEntry("launching", "Run a command as several processes."),
-    "place": CommandEntry("launching", "Share an instance among several models."),
-    "serve": CommandEntry("model", "Answer requests of OpenAI's API over HTTP."),
-    "speculate": CommandEntry("speculation", "Measure the gain of speculative decoding."),
-    "perplexity": CommandEntry("quantization", "Measure the perplexity of a model on a text."),
-    "quantize": CommandEntry("quantization", "Write a checkpoint with quantized weights."),
-    "calibrate": CommandEntry("quantization", "Write ranges of caches and activations on a text."),
-    # Status 1 is an answer: the outputs differ.
-    "accuracy": CommandEntry("model", "Compare a model with a reference.", error_status=2),
-    "benchmark": CommandEntry("model", "Measure latencies and throughput."),
-    "load-test": CommandEntry("model", "Measure a server of OpenAI's API under load."),
-    "build": CommandEntry("model", "Write a model's graph as IR text."),
-    "import": CommandEntry("model", "Import a model of PyTorch or JAX, or a program.", "import_"),
-    "shard-weights": CommandEntry("model", "Write a checkpoint's weights per rank."),
-    "merge-lora": CommandEntry("model", "Write a checkpoint with an adapter in its weights."),
-    "opt": CommandEntry("passes", "Run passes over a module."),
-    "passes": CommandEntry("passes", "List the passes, or explain one."),
-    "pipeline": CommandEntry("passes", "List the pipelines, or show what one is made of."),
-    "ops": CommandEntry("passes", "List the ops, or explain one."),
-    "explain": CommandEntry("passes", "Show why a pass did, or did not, rewrite an op."),
-    "trace": CommandEntry("passes", "Show all that passes did, as a page of HTML."),
-    "why": CommandEntry("passes", "Show one value's history through the passes."),
-    "validate": CommandEntry("debug", "Check passes by numbers; name the wrong rewrite."),
-    # Status 1 is an answer: a difference, no match.
-    "equiv": CommandEntry("debug", "Compare two modules by numbers.", error_status=2),
-    "prove": CommandEntry("debug", "Prove that two modules compute the same.", error_status=2),
-    "bisect": CommandEntry("debug", "Find the rewrite that makes a module wrong."),
-    # Status 1 is an answer: a compiler is wrong.
-    "triage": CommandEntry("debug", "Say which compiler is wrong for a program.", error_status=2),
-    "minify": CommandEntry("debug", "Reduce a failing module to a few ops."),
-    "repro": CommandEntry("debug", "Replay a pass that failed."),
-    "replay": CommandEntry("debug", "Compare lowered models with a git revision's."),
-    "inspect": CommandEntry("inspect", "Describe a module, a checkpoint or a work folder."),
-    "explore": CommandEntry("inspect", "Write the graph of a module as a page that unfolds."),
-    "diff": CommandEntry("inspect", "Compare two modules by what they compute.", error_status=2),
-    "grep": CommandEntry("inspect", "Find ops by a pattern.", error_status=2),
-    "slice": CommandEntry("inspect", "Extract a part of a program.", "slice_"),
-    "memory": CommandEntry("inspect", "Show what uses the memory of a program."),
-    "profile": CommandEntry("inspect", "Show measured times of ops beside their bounds."),
-    "normalize": CommandEntry("inspect", "Write a module in a normal form for text diffs."),
-    "run": CommandEntry("inspect", "Run a program and describe its outputs."),
-    "lower": CommandEntry("neuron", "Turn a module's programs into StableHLO or HLO."),
-    "compile": CommandEntry("neuron", "Compile a model with neuronx-cc.", "compile_"),
-    "cache": CommandEntry("neuron", "List, verify and prune the compile cache.", "app"),
-    "device-kit": CommandEntry("neuron", "Write a test kit for a device, read its results.", "app"),
-    "check": CommandEntry("neuron", "Predict what neuronx-cc will refuse."),
-    "cost": CommandEntry("neuron", "Estimate a module's time on an accelerator."),
-    "models": CommandEntry("neuron", "List the models that plan, build and cost know by name."),
-    "plan": CommandEntry("neuron", "Plan memory, ranks and instances for a model."),
-    "hash": CommandEntry("neuron", "Print the compile cache keys of programs."),
-    "config": CommandEntry("aws", "Show what AWS's configurations do here."),
-    # Status 1 is an answer: a name is missing, tokens differ.
-    "tnx": CommandEntry(
-        "aws", "Run an installed transformers-neuronx here.", "app", error_status=2
-    ),
-    "doctor": CommandEntry("machine", "Show what is used on this machine, what is missing."),
-}
+from graphgen.cli.command_table import PANELS, command_function, commands, find_command
 
 
 class _Formatter(Protocol):
@@ -143,40 +35,33 @@ class _Formatter(Protocol):
 
 
 class LazyCommands(MutableMapping[str, TyperCommand | TyperGroup]):
-    """Commands by name; looking one up imports its module and makes it a typer command.
+    """Commands by name; looking one up imports its module and makes it a typer command."""
 
-    Args:
-        entries: the table of commands.
-    """
-
-    def __init__(self, entries: Mapping[str, CommandEntry]) -> None:
-        self._entries = dict(entries)
+    def __init__(self) -> None:
         self._loaded: dict[str, TyperCommand | TyperGroup] = {}
 
     def __getitem__(self, name: str) -> TyperCommand | TyperGroup:
         found = self._loaded.get(name)
         if found is None:
-            entry = self._entries[name]
-            found = self._loaded[name] = _compile(name, entry.load(name), entry.error_status)
+            found = self._loaded[name] = _compile(name, find_command(name).error_status)
         return found
 
     def __setitem__(self, name: str, command: TyperCommand | TyperGroup) -> None:
         self._loaded[name] = command
 
     def __delitem__(self, name: str) -> None:
-        del self._entries[name]
+        del self._loaded[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
+        return iter(commands())
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(commands())
 
 
-def _compile(
-    name: str, function: Callable[..., None] | typer.Typer, error_status: int
-) -> TyperCommand | TyperGroup:
-    """Make a typer command of a function with annotated parameters, or of an application."""
+def _compile(name: str, error_status: int) -> TyperCommand | TyperGroup:
+    """Import a command and make its function, or its application, a typer command."""
+    function = command_function(name)
     if isinstance(function, typer.Typer):
         group = cast(TyperGroup, typer.main.get_command(function))
         for inner in group.commands.values():
@@ -194,7 +79,7 @@ class LazyGroup(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = cast(Any, LazyCommands(COMMANDS))
+        self.commands = cast(Any, LazyCommands())
 
     def make_context(self, *arguments: Any, **settings: Any) -> Any:
         """Parse the words of the command line."""
@@ -212,17 +97,15 @@ class LazyGroup(TyperGroup):
             return super().invoke(ctx)
 
     def list_commands(self, ctx: object) -> list[str]:
-        """The names, in the order of :data:`COMMANDS`."""
-        return list(COMMANDS)
+        """The names, as :func:`~graphgen.cli.command_table.commands` sorts them."""
+        return list(commands())
 
     def format_commands(self, ctx: object, formatter: _Formatter) -> None:
-        """One panel for each folder of commands; typer would import every command for its help."""
-        width = max(map(len, COMMANDS))
+        """One section for each panel; typer would import every command for its help."""
+        width = max(map(len, commands()))
         for panel, title in PANELS.items():
             with formatter.section(title):
-                rows = [
-                    (name.ljust(width), e.help) for name, e in COMMANDS.items() if e.panel == panel
-                ]
+                rows = [(n.ljust(width), e.help) for n, e in commands().items() if e.panel == panel]
                 formatter.write_dl(rows)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import emit, note
 from graphgen.cli.module_file import choose_program, read_module, tell_sizes
 from graphgen.cli.open_sizes import with_sizes
@@ -22,6 +23,8 @@ from graphgen.report.units import short, size
 if TYPE_CHECKING:
     from graphgen.lowering.xla_dump.memory_texts import Allocation
     from graphgen.lowering.xla_dump.memory_use import LiveBuffer, MemoryUse
+
+COMMAND: Final = Command("inspect", "Show what uses the memory of a program.")
 
 _PREFIXES = "KMGT"
 _UNITS = {"": 1, "B": 1}

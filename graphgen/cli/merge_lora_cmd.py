@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import note, write_json
 from graphgen.cli.shared_options import WrittenAsJson
 from graphgen.json_value import Json
@@ -14,6 +15,8 @@ from graphgen.report.units import size
 
 if TYPE_CHECKING:
     from graphgen.runtime.lora.merge_adapter import MergedCheckpoint
+
+COMMAND: Final = Command("model", "Write a checkpoint with an adapter in its weights.")
 
 
 def merge_lora(

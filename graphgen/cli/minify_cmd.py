@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
 from graphgen.cli.backend_option import not_auto
+from graphgen.cli.command_table import Command
 from graphgen.cli.compiled_file import backend_for, file_for, note_compiled
 from graphgen.cli.console import note
 from graphgen.cli.files import STANDARD
@@ -30,11 +31,13 @@ if TYPE_CHECKING:
     from graphgen.passes.core import Pass
     from graphgen.passes.validate.minify import Round
 
+COMMAND: Final = Command("debug", "Reduce a failing module to a few ops.")
+
 Check = Annotated[
     Literal["numeric", "crash"],
     typer.Option("--check", help="A pass fails a check of validate, or raises."),
 ]
-Command = Annotated[
+TestCommand = Annotated[
     str | None,
     typer.Option(
         "--command",
@@ -63,7 +66,7 @@ def minify(
     ] = "",
     output: OutputFile = STANDARD,
     check: Check = "numeric",
-    command: Command = None,
+    command: TestCommand = None,
     on: On = None,
     plugin: Plugins = None,
     seed: Seed = 0,

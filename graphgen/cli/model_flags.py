@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
-from graphgen.cli.flags import Command, flag, named_flag, options, with_flags
+from graphgen.cli.flags import CommandFunction, flag, named_flag, options, with_flags
 from graphgen.config.compile_config import CallSizes
 from graphgen.config.fields import integer, option, optional
 from graphgen.config.option_groups import ADAPTERS, PROGRAMS
@@ -99,7 +99,7 @@ class AdapterFlags:
 NO_ADAPTERS = AdapterFlags({})
 
 
-def with_adapter_flags() -> Callable[[Command], Command]:
+def with_adapter_flags() -> Callable[[CommandFunction], CommandFunction]:
     """Give a command these flags in place of its parameter ``adapters``."""
     return with_flags("adapters", _ADAPTER_FLAGS, _adapter_flags)
 
@@ -249,7 +249,7 @@ _SIZE_FLAGS = options(
 NO_SIZES = CallSizes()
 
 
-def with_size_flags() -> Callable[[Command], Command]:
+def with_size_flags() -> Callable[[CommandFunction], CommandFunction]:
     """Give a command these flags in place of its parameter ``sizes``, a :class:`CallSizes`."""
     return with_flags("sizes", _SIZE_FLAGS, _call_sizes)
 

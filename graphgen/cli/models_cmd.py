@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import emit
 from graphgen.cli.shared_options import AsJson
 
 if TYPE_CHECKING:
     from graphgen.json_value import Json
+
+COMMAND: Final = Command("neuron", "List the models that plan, build and cost know by name.")
 
 
 def models(

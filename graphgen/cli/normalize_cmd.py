@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import write_json
 from graphgen.cli.files import STANDARD
 from graphgen.cli.module_file import HELP, check_form, choose_program, read_module, write_program
 from graphgen.cli.shared_options import ModuleFile, WrittenAsJson
 from graphgen.json_value import Json
+
+COMMAND: Final = Command("inspect", "Write a module in a normal form for text diffs.")
 
 
 def normalize(

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import emit
 from graphgen.cli.shared_options import AsJson
 from graphgen.json_value import Json
 from graphgen.ops import OPS, Attr, OpDef, op_def
 from graphgen.report.table import Table
 from graphgen.text.grammar import format_attr
+
+COMMAND: Final = Command("passes", "List the ops, or explain one.")
 
 
 def ops(

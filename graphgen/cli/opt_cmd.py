@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import colored, note, note_remarks, paint_diff
 from graphgen.cli.files import STANDARD
 from graphgen.cli.module_file import read_module, write_module
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from graphgen.passes.core.registry import Phase
     from graphgen.passes.inspect.debug_log import PrintAfter
     from graphgen.passes.spmd.explain_sharding import ExplainSharding
+
+COMMAND: Final = Command("passes", "Run passes over a module.", order=1)
 
 Pipeline = Annotated[
     str,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import emit
 from graphgen.cli.shared_options import AsJson, Plugins, load_plugins
+
+COMMAND: Final = Command("passes", "List the passes, or explain one.")
 
 
 def passes(

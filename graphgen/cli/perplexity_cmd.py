@@ -6,10 +6,11 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import emit
 from graphgen.cli.files import read_text
 from graphgen.cli.flags import CACHE_FIELDS, NO_OPTIONS, with_compile_flags
@@ -23,6 +24,8 @@ from graphgen.report.table import Table
 if TYPE_CHECKING:
     from graphgen.runtime.checkpoint.interfaces import Checkpoint
     from graphgen.runtime.distributed.process_group import ProcessGroup
+
+COMMAND: Final = Command("quantization", "Measure the perplexity of a model on a text.")
 
 
 @with_compile_flags(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import emit, note
 from graphgen.cli.shared_options import AsJson, Lnc
 from graphgen.config.compile_config import CompileConfig
@@ -17,6 +18,8 @@ from graphgen.report.table import Table
 
 if TYPE_CHECKING:
     from graphgen.lowering.plan.placement import Placement, WantedModel
+
+COMMAND: Final = Command("launching", "Share an instance among several models.")
 
 # Settings that may follow a model, and the type of each value.
 _KEYS: Mapping[str, Callable[[str], object]] = {

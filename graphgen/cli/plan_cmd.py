@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
@@ -16,6 +16,7 @@ from graphgen.cli.capacity_report import (
     hour_prices,
     target_of,
 )
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import emit, note
 from graphgen.cli.files import write_bytes
 from graphgen.cli.flags import (
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from graphgen.lowering.plan.fitting_changes import FittingChange
     from graphgen.lowering.plan.ladder_advice import LadderAdvice
     from graphgen.targets import Accelerator
+
+COMMAND: Final = Command("neuron", "Plan memory, ranks and instances for a model.")
 
 
 @dataclass(frozen=True, slots=True)

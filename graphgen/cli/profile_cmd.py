@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import emit, note
 from graphgen.cli.files import STANDARD, check_output, write_text
 from graphgen.cli.module_file import programs_or_functions, read_module
@@ -23,6 +24,8 @@ from graphgen.report.units import size
 
 if TYPE_CHECKING:
     from graphgen.lowering.profiles.measured_program import MeasuredProgram, RecordedProgram
+
+COMMAND: Final = Command("inspect", "Show measured times of ops beside their bounds.")
 
 XLA, NUMPY = "xla", "numpy"
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import emit
 from graphgen.cli.module_file import read_module
 from graphgen.cli.shared_options import AsJson, Narrow, narrow_types
@@ -16,6 +17,8 @@ from graphgen.json_value import Json
 
 if TYPE_CHECKING:
     from graphgen.passes.proof.refinement_result import RefinementProof
+
+COMMAND: Final = Command("debug", "Prove that two modules compute the same.", error_status=2)
 
 Left = Annotated[str, typer.Argument(metavar="[A]", help="The reference module.")]
 Right = Annotated[

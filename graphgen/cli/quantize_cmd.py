@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
 from graphgen.atomic_write import unreadable
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import note, write_json
 from graphgen.cli.flags import ModulesToNotConvert
 from graphgen.cli.shared_options import WrittenAsJson
@@ -18,6 +19,8 @@ from graphgen.report.units import size
 
 if TYPE_CHECKING:
     from graphgen.runtime.quantization.quantize_checkpoint import QuantizedCheckpoint
+
+COMMAND: Final = Command("quantization", "Write a checkpoint with quantized weights.")
 
 
 WeightDtype = Annotated[

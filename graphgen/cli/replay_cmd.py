@@ -5,15 +5,18 @@ from __future__ import annotations
 import sys
 from difflib import unified_diff
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import colored, emit, note, paint_diff
 from graphgen.cli.shared_options import AsJson
 
 if TYPE_CHECKING:
     from graphgen.lowering.revision_diff import RevisionDiff
+
+COMMAND: Final = Command("debug", "Compare lowered models with a git revision's.")
 
 
 def replay(

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import emit, note
 from graphgen.cli.shared_options import AsJson, Plugins, load_plugins
 from graphgen.errors import GraphgenError
 
 if TYPE_CHECKING:
     from graphgen.passes.validate.reproducer import Replay
+
+COMMAND: Final = Command("debug", "Replay a pass that failed.")
 
 
 def repro(

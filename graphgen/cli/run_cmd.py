@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from graphgen.cli.backend_option import AUTO, checked_name
+from graphgen.cli.command_table import Command
 from graphgen.cli.compiled_file import backend_for, compiled_text, file_for, note_compiled
 from graphgen.cli.console import emit, note
 from graphgen.cli.files import check_output, write_file
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from graphgen.exec import ProgramOutput
     from graphgen.exec.inputs import ProgramInputs
     from graphgen.lowering.backends.program_files import ReadFile
+
+COMMAND: Final = Command("inspect", "Run a program and describe its outputs.")
 
 _COLUMNS = ["output", "type", "min", "max", "mean", "std", "nan", "first values"]
 

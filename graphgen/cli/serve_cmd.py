@@ -7,14 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import note, note_remarks, write_json
 from graphgen.cli.flags import (
     NO_OPTIONS,
-    Command,
+    CommandFunction,
     named_flag,
     options,
     with_compile_flags,
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from graphgen.json_value import Json
     from graphgen.runtime.distributed.process_group import ProcessGroup
     from graphgen.runtime.engine import Engine, EngineOptions
+
+COMMAND: Final = Command("model", "Answer requests of OpenAI's API over HTTP.", order=3)
 
 
 # About the model.
@@ -208,7 +211,7 @@ class ServeFlags:
 NO_FLAGS = ServeFlags({}, {}, {}, ())
 
 
-def with_serve_flags(command: Command) -> Command:
+def with_serve_flags(command: CommandFunction) -> CommandFunction:
     """Give a command these flags in place of its parameter ``flags``."""
     flags = {**_MODEL_FLAGS, **_SERVER_FLAGS, **speculation_parameters()}
     return with_flags("flags", flags, _collected)(command)

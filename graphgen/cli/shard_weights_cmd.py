@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import note, write_json
 from graphgen.cli.flags import NO_OPTIONS, with_compile_flags
 from graphgen.cli.shared_options import WrittenAsJson
@@ -18,6 +19,8 @@ from graphgen.report.units import size
 if TYPE_CHECKING:
     from graphgen.ir import Module
     from graphgen.runtime.checkpoint.interfaces import Checkpoint
+
+COMMAND: Final = Command("model", "Write a checkpoint's weights per rank.")
 
 
 @with_compile_flags(

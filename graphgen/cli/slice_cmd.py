@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import write_json
 from graphgen.cli.files import STANDARD
 from graphgen.cli.module_file import HELP, check_form, choose_program, read_module, write_program
 from graphgen.cli.shared_options import ModuleFile, WrittenAsJson
 from graphgen.ir import Function, Module
 from graphgen.json_value import Json
+
+COMMAND: Final = Command("inspect", "Extract a part of a program.")
 
 
 def slice_(

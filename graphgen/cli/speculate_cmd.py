@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import emit, note
 from graphgen.cli.files import read_text, write_bytes
 from graphgen.cli.flags import NO_OPTIONS, with_compile_flags, with_field_flags
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from graphgen.lowering.plan.speculation_bound import StepSeconds
     from graphgen.runtime.benchmark.speedup import MeasuredSpeculation, Speedup
     from graphgen.runtime.tokenizer.tokenizer import Tokenizer
+
+COMMAND: Final = Command("speculation", "Measure the gain of speculative decoding.")
 
 Lengths = Annotated[
     str, typer.Option("--lengths", metavar="K,K,...", help="Tokens a step verifies, to compare.")

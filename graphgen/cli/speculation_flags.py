@@ -8,7 +8,7 @@ from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from graphgen.cli.flags import Command, named_flag, options, with_flags
+from graphgen.cli.flags import CommandFunction, named_flag, options, with_flags
 from graphgen.config.bucket_ladder import powers
 from graphgen.config.compile_config import CompileConfig
 from graphgen.config.option_groups import SPECULATION
@@ -220,7 +220,7 @@ def nothing_proposes(effect: str = "") -> GraphgenError:
 NO_SPECULATION = SpeculationFlags()
 
 
-def with_speculation_flags(*, fused: bool = False) -> Callable[[Command], Command]:
+def with_speculation_flags(*, fused: bool = False) -> Callable[[CommandFunction], CommandFunction]:
     """Give a command these flags in place of its parameter ``speculation``.
 
     Args:
@@ -389,7 +389,7 @@ def needed_options(
     return {**speculation.needed(compiled, model), **medusa.requested(model)}
 
 
-def with_medusa_flags() -> Callable[[Command], Command]:
+def with_medusa_flags() -> Callable[[CommandFunction], CommandFunction]:
     """Give a command these flags in place of its parameter ``medusa``."""
     return with_flags("medusa", _MEDUSA_FLAGS, _medusa_flags)
 

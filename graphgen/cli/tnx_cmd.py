@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from graphgen.cli.command_errors import GuardedCommand
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import emit, note
 from graphgen.cli.shared_options import AsJson
 from graphgen.errors import GraphgenError
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from graphgen.report.table import Table
     from graphgen.runtime.aws_tnx.family_checks import FamilyResult
     from graphgen.runtime.aws_tnx.shim_library import AskedName
+
+COMMAND: Final = Command("aws", "Run an installed transformers-neuronx here.", error_status=2)
 
 app = typer.Typer(
     rich_markup_mode=None,

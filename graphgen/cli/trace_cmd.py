@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import write_json
 from graphgen.cli.files import check_output
 from graphgen.cli.html_pages import write_trace_page
 from graphgen.cli.module_file import read_module
 from graphgen.cli.shared_options import ModuleFile, PipelineOption, Plugins, load_pipeline
+
+COMMAND: Final = Command("passes", "Show all that passes did, as a page of HTML.")
 
 
 def trace(

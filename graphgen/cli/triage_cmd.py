@@ -5,10 +5,11 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from graphgen.cli.command_table import Command
 from graphgen.cli.compiled_file import note_all_compiled
 from graphgen.cli.console import emit, note
 from graphgen.cli.minify_cmd import MinifyProgress
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from graphgen.lowering.backends.program_files import ProgramFiles
     from graphgen.lowering.backends.triage import CompilerVerdict, Triage
     from graphgen.lowering.backends.triage_report import FileReproducer
+
+COMMAND: Final = Command("debug", "Say which compiler is wrong for a program.", error_status=2)
 
 Backends = Annotated[
     str,

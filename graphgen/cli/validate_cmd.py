@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import note
 from graphgen.cli.model_argument import (
     MeasuredIn,
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
         TwinsToRun,
         ValidationOptions,
     )
+
+COMMAND: Final = Command("debug", "Check passes by numbers; name the wrong rewrite.", order=1)
 
 
 def one_blas_thread() -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from graphgen.cli.command_table import Command
 from graphgen.cli.console import emit
 from graphgen.cli.module_file import read_module
 from graphgen.cli.shared_options import ModuleFile, PipelineOption, Plugins, load_pipeline
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from graphgen.passes.inspect.history import Event, History
     from graphgen.passes.inspect.recording import Recording
     from graphgen.passes.inspect.result_json import LoweredLines as Lines
+
+COMMAND: Final = Command("passes", "Show one value's history through the passes.")
 
 
 def why(

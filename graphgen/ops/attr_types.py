@@ -1,4 +1,4 @@
-"""Types of op attributes: the field types of options, and those of values that only the IR has.
+"""Types of op attributes: the field types of options, and types for values of the IR.
 
 The tag of a type names its grammar in IR text (:mod:`graphgen.text.grammar`).
 """

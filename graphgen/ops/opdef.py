@@ -198,7 +198,11 @@ def make_attrs(name: str, given: Mapping[str, AttrValue]) -> Attrs:
     Raises:
         GraphgenError: GG0104 naming the op and the attribute.
     """
-    raw = attrs_of(given)
+    try:
+        raw = attrs_of(given)
+    except TypeError:
+        # A list has no hash; it is read as a tuple, or refused.
+        return _check_attrs(op_def(name), given)
     done = _checked_attrs.get((name, raw))
     if done is None:
         done = _checked_attrs[name, raw] = _check_attrs(op_def(name), given)

@@ -12,7 +12,8 @@ import typer
 from typer.testing import CliRunner
 
 from graphgen import limits
-from graphgen.cli.main import COMMANDS, app
+from graphgen.cli.command_table import commands
+from graphgen.cli.main import app
 from graphgen.errors import GraphgenError
 from graphgen.ir.dims import parse_dim
 from graphgen.json_value import JsonError, parse_json
@@ -116,8 +117,8 @@ def test_limits_that_are_refused(text: str, monkeypatch: pytest.MonkeyPatch):
 def test_the_option_of_every_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     # Set and taken back, since the option changes the environment.
     monkeypatch.setenv(ENVIRONMENT, "")
-    commands = typer.main.get_command(cast(typer.Typer, app))
-    found = [cast(Any, commands).get_command(None, name) for name in COMMANDS]
+    group = typer.main.get_command(cast(typer.Typer, app))
+    found = [cast(Any, group).get_command(None, name) for name in commands()]
     while found:
         command = found.pop()
         inner = getattr(command, "commands", None)

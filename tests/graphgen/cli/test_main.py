@@ -7,11 +7,18 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from graphgen.cli.main import COMMANDS, PANELS
+from graphgen.cli.command_table import (
+    PANELS,
+    command_function,
+    command_module,
+    commands,
+    find_command,
+)
 from graphgen.version import __version__
 from tests.graphgen.cli.conftest import ROOT, done, graphgen, process
 
@@ -28,14 +35,26 @@ def test_help_lists_every_command_with_its_one_line_help_by_panel():
         elif line and shown:
             rows.append(line.split(None, 1))
     expected = {
-        title: [[name, entry.help] for name, entry in COMMANDS.items() if entry.panel == panel]
+        title: [[name, entry.help] for name, entry in commands().items() if entry.panel == panel]
         for panel, title in PANELS.items()
     }
     assert {title: shown.get(title) for title in expected} == expected
 
 
+def test_the_declaration_of_a_command_is_what_its_module_has():
+    for name, declared in commands().items():
+        assert declared == import_module(command_module(name)).COMMAND
+        assert command_function(name)
+
+
+def test_a_name_of_python_is_no_command():
+    for name in ("load_test", "../cache", "Cache", ""):
+        with pytest.raises(KeyError):
+            find_command(name)
+
+
 def test_generate_is_the_first_command():
-    assert COMMANDS["generate"].help == "Generate text from prompts."
+    assert commands()["generate"].help == "Generate text from prompts."
 
 
 def test_no_arguments_is_help():
@@ -45,10 +64,11 @@ def test_no_arguments_is_help():
 def test_help_imports_no_command_and_nothing_slow():
     program = (
         "import sys; sys.argv = ['graphgen', '--help']\n"
-        "from graphgen.cli.main import COMMANDS, main\n"
+        "from graphgen.cli.command_table import command_module, commands\n"
+        "from graphgen.cli.main import main\n"
         "try: main()\n"
         "except SystemExit as end: assert not end.code\n"
-        f"slow = {{*{SLOW!r}, *(entry.module(name) for name, entry in COMMANDS.items())}}\n"
+        f"slow = {{*{SLOW!r}, *map(command_module, commands())}}\n"
         "print('imported:', *sorted(slow & sys.modules.keys()), file=sys.stderr)\n"
     )
     ran = subprocess.run(
@@ -58,7 +78,7 @@ def test_help_imports_no_command_and_nothing_slow():
     assert ran.stderr == "imported:\n"
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", commands())
 def test_every_command_shows_an_example_and_has_json(name: str):
     text = done(name, "--help").stdout
     assert f"  graphgen {name}" in text
@@ -100,7 +120,7 @@ def test_usage_errors_end_with_2(arguments: list[str]):
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        ("graphgen ", list(COMMANDS)),
+        ("graphgen ", list(commands())),
         ("graphgen ins", ["inspect"]),
         ("graphgen inspect x --la", ["--largest"]),
         ("graphgen build x --dtype b", ["bf16"]),

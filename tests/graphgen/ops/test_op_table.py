@@ -330,6 +330,14 @@ def test_wrong_attributes_are_named(name: str, given: dict[str, object], message
     assert caught.value.what == message
 
 
+def test_attributes_are_read_in_their_normal_form():
+    made = make_attrs("reduce", {"kind": "add", "dimensions": [0]})  # pyright: ignore[reportArgumentType]
+    assert made is make_attrs("reduce", {"dimensions": (0,), "kind": "add"})
+    assert repr(make_attrs("rms_norm", {"epsilon": 1})["epsilon"]) == "1.0"
+    with pytest.raises(GraphgenError, match=r"dimensions is \{0\}, expected a list"):
+        make_attrs("reduce", {"kind": "add", "dimensions": {0}})  # pyright: ignore[reportArgumentType]
+
+
 @pytest.mark.parametrize(
     ("given", "help"),
     [
