@@ -217,6 +217,9 @@ def integer(
     most = MOST_SIZE if high is None else high
 
     def read(value: object) -> int:
+        # Most are; the tests below take longer.
+        if type(value) is int and least <= value <= most:
+            return value
         # bool is a subclass of int.
         whole = not isinstance(value, bool) and isinstance(value, Integral)
         if not whole and not (floats and _as_float(value).is_integer()):
@@ -337,7 +340,11 @@ def words(*choices: str | int | Callable[[], Sequence[str]]) -> ValueType[Any]:
         choices: the values; a function returns them where plugins add to them.
     """
 
+    fixed = [each for each in choices if not callable(each)]
+
     def known() -> list[str | int]:
+        if len(fixed) == len(choices):
+            return fixed
         return [word for each in choices for word in (each() if callable(each) else (each,))]
 
     def describe() -> Description:
@@ -391,7 +398,11 @@ def list_of(
         if not least <= len(items) <= bound(most):
             limit = f"{least} to {most} items" if isinstance(most, int) else str(most)
             raise MismatchError("length", f"{named()}, {limit}, not {len(items)}")
-        return tuple([at_step(item.read, entry, n) for n, entry in enumerate(items)])
+        try:
+            return tuple([item.read(entry) for entry in items])
+        except MismatchError:
+            # Again, for the place of the fault.
+            return tuple([at_step(item.read, entry, n) for n, entry in enumerate(items)])
 
     def parse(text: str) -> tuple[T, ...]:
         if not (text.startswith("[") and text.endswith("]")):

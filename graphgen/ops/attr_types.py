@@ -17,12 +17,11 @@ from graphgen.config.fields import (
     integer,
     list_of,
     number,
-    one_of,
     text,
     value_type,
     words,
 )
-from graphgen.ir import DType, Literal, TensorType
+from graphgen.ir import Dim, DType, Literal, TensorType
 from graphgen.ir.dims import Poly
 from graphgen.ir.dtype import DTYPES
 from graphgen.json_value import Json
@@ -50,7 +49,14 @@ def _instance(noun: str, accepts: Callable[[object], bool]) -> ValueType[Any]:
 
 
 _ANY: Mapping[str, Json] = {}
-_DIM = one_of(_instance("a symbol", lambda value: isinstance(value, Poly)), integer())
+_SIZE = integer()
+
+
+def _dim(value: object) -> Dim:
+    return value if isinstance(value, Poly) else _SIZE.read(value)
+
+
+_DIM = value_type(_dim, "an integer or a symbol", "dim", _ANY)
 
 INTEGER: Final = _kind("integer", integer())
 INTEGERS: Final = _kind("integers", list_of(integer(), "a list of integers"))
@@ -60,7 +66,7 @@ BOOLEAN: Final = _kind("boolean", boolean())
 TEXT: Final = _kind("text", text(), "a word")
 STRING: Final = _kind("string", text())
 NAMES: Final = _kind("names", list_of(text(1), "a list of names"))
-DIM: Final = _kind("dim", _DIM, "an integer or a symbol")
+DIM: Final = _kind("dim", _DIM)
 DIMS: Final = _kind("dims", list_of(_DIM, "a list of integers and symbols"))
 ELEMENT: Final = _kind(
     "element",

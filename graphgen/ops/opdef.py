@@ -11,7 +11,7 @@ from dataclasses import MISSING, dataclass, replace
 from functools import cache
 from typing import TypeAlias, cast
 
-from graphgen.config.fields import TypedField, ValueType, read_field, unknown_name
+from graphgen.config.fields import MismatchError, TypedField, ValueType, read_field, unknown_name
 from graphgen.errors import GraphgenError, did_you_mean
 from graphgen.ir import Attrs, AttrValue, Dim, Op, TensorType, attrs_of
 from graphgen.ops.factors import FactorRule, Factors, elementwise_factors
@@ -217,7 +217,11 @@ def _check_attrs(definition: OpDef, given: Mapping[str, AttrValue]) -> Attrs:
     out: dict[str, AttrValue] = {}
     for attr in definition.attrs:
         if attr.name in given:
-            out[attr.name] = read_field(definition.name, attr, given[attr.name], "GG0104")
+            try:
+                out[attr.name] = attr.type.read(given[attr.name])
+            except MismatchError:
+                # Fails again, with the error that users see.
+                read_field(definition.name, attr, given[attr.name], "GG0104")
         elif attr.required:
             raise GraphgenError("GG0104", f"{definition.name} needs the attribute '{attr.name}'")
         else:
