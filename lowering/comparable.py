@@ -34,11 +34,11 @@ from graphgen.lowering.hlo_proto.fields import ModuleField
 from graphgen.lowering.hlo_proto.wire import Message
 from graphgen.lowering.hlo_text.hlo_sharding import HloSharding, parse_sharding
 from graphgen.lowering.in_place import ops_after, replace_op
+from graphgen.lowering.manual_sharding import RESULT_SHARDING
 from graphgen.lowering.stablehlo.shardy import SHARDING as SHARDY
 from graphgen.lowering.stablehlo.shardy import hlo_sharding, meshes_of_module
 from graphgen.ops import make_attrs
 
-RESULT_SHARDING: Final = "xla.sdy.FuncResultSharding"
 # Values of an instruction's fields that say nothing, beside 0 and the empty one.
 _DEFAULTS: Final = {F.FEATURE_GROUP_COUNT: 1, F.BATCH_GROUP_COUNT: 1, F.CUSTOM_CALL_API_VERSION: 1}
 # Facts of a module that some forms have no place for, or fill in by themselves.

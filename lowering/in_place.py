@@ -13,12 +13,14 @@ from graphgen.ir import Function, Op, Value
 def ops_after(function: Function, op: Op) -> Generator[Builder]:
     """Builder of a ``with`` block; at its end the new ops are moved after ``op``.
 
+    They have its location.
+
     Args:
         function: has the op.
         op: the anchor.
     """
     last = function.block.last
-    yield Builder(function)
+    yield Builder(function, loc=op.loc)
     anchor, fresh = op, last.next if last is not None else None
     while fresh is not None:
         following = fresh.next

@@ -13,19 +13,22 @@ from collections.abc import Mapping
 from typing import Final
 
 from graphgen.errors import GraphgenError
-from graphgen.ir import WHOLE_ARRAYS, Function, Module, Op, Value
+from graphgen.ir import WHOLE_ARRAYS, AttrValue, Function, Module, Op, Value, attrs_of
 from graphgen.lowering.hlo.annotations import SHARDING, frontend_map
 from graphgen.lowering.hlo.partitioning import partitioning_of
 from graphgen.lowering.hlo_text.hlo_sharding import HloSharding, parse_sharding
 from graphgen.lowering.in_place import ops_after, replace_op
 from graphgen.lowering.rank_parts import RankParts, Tiles, tiles_of
 from graphgen.lowering.stablehlo.manual_computation import TO_GLOBAL, TO_LOCAL
+from graphgen.lowering.stablehlo.shardy import SHARDING as SHARDY
 from graphgen.lowering.stablehlo.shardy import ShardyMesh, meshes_of_module, value_shardings
 from graphgen.ops import make_attrs
 
 # The targets of JAX before Shardy.
 OLD_TO_LOCAL: Final = "SPMDFullToShardShape"
 OLD_TO_GLOBAL: Final = "SPMDShardToFullShape"
+# The target of a result that a jit states the sharding of.
+RESULT_SHARDING: Final = "xla.sdy.FuncResultSharding"
 _BETWEEN: Final = (TO_LOCAL, TO_GLOBAL, OLD_TO_LOCAL, OLD_TO_GLOBAL)
 _MANUAL_AXES: Final = re.compile(r'"([^"]*)"')
 
@@ -61,6 +64,45 @@ def on_ranks(module: Module) -> Module:
     module.level = "sharded"
     module.meta[WHOLE_ARRAYS] = "true"
     return module
+
+
+def note_result_shardings(module: Module) -> None:
+    """Annotate functions with the shardings of results that custom calls state, in place.
+
+    The calls are gone where all ranks run the parts that are written for one device. Where these
+    are so for some axes of the mesh alone, the others are left to XLA.
+    """
+    meshes = meshes_of_module(module)
+    for function in module.functions.values() if meshes else ():
+        found: dict[str, AttrValue] = {}
+        for place, (_, value) in enumerate(function.outputs):
+            sharding = _stated(value, meshes)
+            if sharding is not None:
+                found[result_sharding(place)] = sharding.text
+        if found:
+            function.annotations = attrs_of({**found, **dict(function.annotations.items())})
+
+
+def result_sharding(place: int) -> str:
+    """The annotation of a function that has the sharding of a result."""
+    return f"hlo.result{place}.sharding"
+
+
+def _stated(value: Value, meshes: Mapping[str, ShardyMesh]) -> HloSharding | None:
+    """The sharding of a result that the custom call before it states."""
+    op = value.op
+    target = "" if op is None else _target(op)
+    if op is None or target not in (RESULT_SHARDING, TO_GLOBAL):
+        return None
+    entries = frontend_map(op.annotations)
+    axes = [axis for mesh in meshes.values() for axis, _ in mesh.axes]
+    if target == RESULT_SHARDING:
+        found = value_shardings(entries.get(SHARDY, ""), meshes, axes)
+    else:
+        manual = _MANUAL_AXES.findall(entries.get("xla.sdy.manual_axes", ""))
+        text = "" if {*axes} - {*manual} else entries.get("xla.sdy.out_shardings", "")
+        found = value_shardings(text, meshes, manual)
+    return found[op.results.index(value)] if len(found) == len(op.results) else None
 
 
 def _ops(module: Module) -> list[Op]:

@@ -19,12 +19,15 @@ from graphgen.ir import (
     Module,
     Role,
     TensorType,
+    Value,
 )
 from graphgen.ir.clone import clone_module
+from graphgen.ir.loc import UNKNOWN
 from graphgen.lowering.hlo.annotations import SHARDING
 from graphgen.lowering.hlo.partitioning import partitioning_of
 from graphgen.lowering.hlo_proto.wire import Message
 from graphgen.lowering.hlo_text.hlo_sharding import HloSharding, parse_sharding, read_sharding
+from graphgen.lowering.manual_sharding import result_sharding
 from graphgen.lowering.rank_parts import RankParts, Tiles, tiles_of
 
 # HloModuleProto.spmd_output_sharding.
@@ -48,6 +51,8 @@ class WholeProgram:
 def is_split(module: Module) -> bool:
     """True for a module of one program that XLA has split over partitions."""
     if module.meta.get("format") != "hlo" or len(module.programs()) != 1:
+        return False
+    if WHOLE_ARRAYS in module.meta:
         return False
     found = partitioning_of(module)
     return found is not None and not found.before and found.partitions > 1 == found.replicas
@@ -108,7 +113,7 @@ def _results(split: Module, before: Function, count: int) -> list[HloSharding | 
         members = list(found.members) if found.kind == "tuple" else [found]
         if len(members) == count:
             return [*members]
-    own = [before.annotations.get(f"hlo.result{place}.sharding") for place in range(count)]
+    own = [before.annotations.get(result_sharding(place)) for place in range(count)]
     return [parse_sharding(str(item)) if item else None for item in own]
 
 
@@ -149,7 +154,7 @@ def _around(
     del made.functions[inner.name]
     inner.name = f"{inner.name}.of_a_rank"
     inner.phase = ""
-    b = Builder(program, made)
+    b = Builder(program, made, loc=UNKNOWN)
     ops = RankParts(b, split.ranks)
     parts = [
         ops.part(program.block.add_arg(type_, value.name or ""), value.type, tiles)
@@ -159,10 +164,10 @@ def _around(
     attrs: dict[str, AttrValue] = {"to_apply": inner.name, "results": results}
     called = b.emit("call", parts, attrs).results
     names = [name for name, _ in inner.outputs]
-    outputs = [
-        (name, ops.whole(value, tiles))
-        for name, value, tiles in zip(names, called, outside, strict=True)
-    ]
+    outputs: list[tuple[str, Value]] = []
+    for (_, own), name, value, tiles in zip(inner.outputs, names, called, outside, strict=True):
+        b.loc = UNKNOWN if own.op is None else own.op.loc
+        outputs.append((name, ops.whole(value, tiles)))
     program.outputs = outputs
     made.add(inner)
     made.add(program)

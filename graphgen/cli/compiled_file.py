@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from graphgen.cli.backend_option import AUTO
 from graphgen.cli.console import note
 from graphgen.json_value import Json
-from graphgen.lowering.backends.backend_names import compiles_files
+from graphgen.lowering.backends.backend_names import CPU, NUMPY, compiles_files
 
 if TYPE_CHECKING:
     from graphgen.exec.backend import Backend
@@ -61,6 +62,27 @@ def compiled_text(backend: Backend) -> str | None:
     if isinstance(backend, XlaBackend):
         return backend.compiled[0]
     return None if isinstance(backend, NumpyBackend) else WRITTEN_AGAIN
+
+
+def chosen_backend(on: str, *modules: Module) -> str:
+    """The backend of ``--on``; of ``auto`` XLA, where NumPy does not know an op of a module."""
+    if on != AUTO:
+        return on
+    codes = sorted({code for module in modules for code in _only_in_xla(module)})
+    if codes:
+        note(f"compiling with XLA, which knows {', '.join(codes)}")
+    return CPU if codes else NUMPY
+
+
+def _only_in_xla(module: Module) -> set[str]:
+    """Opcodes and targets of custom calls that XLA runs and NumPy does not."""
+    from graphgen.analysis.overview import opaque_opcodes
+    from graphgen.eval.evaluate import IN_NUMPY
+    from graphgen.ops.admitted_calls import only_xla_runs
+
+    ops = [op for function in module.functions.values() for op in function.block]
+    targets = [op.attrs.text("target") for op in ops if op.name == "custom_call"]
+    return {*opaque_opcodes(module), *filter(only_xla_runs, targets)} - IN_NUMPY
 
 
 def note_all_compiled(backends: Mapping[str, Backend | None]) -> dict[str, Json]:

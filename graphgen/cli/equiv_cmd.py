@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from graphgen.cli.backend_option import not_auto
+from graphgen.cli.backend_option import AUTO, checked_name
 from graphgen.cli.command_table import Command
-from graphgen.cli.compiled_file import file_for, note_all_compiled
+from graphgen.cli.compiled_file import chosen_backend, file_for, note_all_compiled
 from graphgen.cli.console import emit, note
 from graphgen.cli.files import STANDARD
 from graphgen.cli.module_file import open_module_file, read_module
-from graphgen.cli.open_sizes import with_sizes
-from graphgen.cli.shared_options import AsJson, ScriptOption
+from graphgen.cli.open_sizes import open_names, with_sizes
+from graphgen.cli.shared_options import AsJson, Dims, ScriptOption, parse_sizes
 from graphgen.cli.workload_options import rounding_backend
 from graphgen.errors import GraphgenError
 from graphgen.ir import Module
 from graphgen.json_value import Json
+from graphgen.lowering.backends.backend_names import NUMPY
 
 if TYPE_CHECKING:
     from graphgen.eval import Array
@@ -49,8 +50,9 @@ class ComparedModule:
         origin: the file, where a backend compiles files.
     """
 
-    def __init__(self, name: str, on: str = "numpy") -> None:
+    def __init__(self, name: str, on: str = NUMPY) -> None:
         from graphgen.lowering.lowered_module import is_lowered, module_beside, open_lowered
+        from graphgen.lowering.manual_sharding import note_result_shardings
         from graphgen.lowering.runnable import runnable
 
         self.name = name
@@ -62,11 +64,27 @@ class ComparedModule:
         if self.beside is None:
             source, read, _ = open_module_file(name)
             self.origin = file_for(on, source, read)
+            note_result_shardings(read)
             read = runnable(read)
         else:
             read = open_lowered(name)
-        self.module = with_sizes(read, None, "", default=True)
-        self._changed = self.module is not read
+        self.module = read
+        self._changed = False
+
+    def bind(self, dims: Mapping[str, int], other: Module, arrays: Mapping[str, Array]) -> None:
+        """Bind the sizes that the program leaves open.
+
+        Args:
+            dims: by symbol; those of the other module are left out.
+            other: the other module, of whose arguments the sizes hold where nothing else says some.
+            arrays: inputs by name.
+        """
+        given = {name: size for name, size in dims.items() if name in open_names(self.module)}
+        arrays = {**_of_the_sizes(self.module, other), **arrays}
+        text = ",".join(f"{name}={size}" for name, size in given.items())
+        bound = with_sizes(self.module, None, text, arrays, default=True)
+        self._changed |= bound is not self.module
+        self.module = bound
 
     def backend(self, on: str) -> Backend | None:
         """A backend that compiles this file as it stands, if it takes it; ``None`` for NumPy."""
@@ -100,6 +118,28 @@ def missing_module_named(*sides: ComparedModule) -> Generator[None]:
         other = f"; otherwise: {error.help}" if error.help else ""
         help_ = f"if graphgen lowered it, {missing.help}{other}"
         raise GraphgenError(error.code, error.what, note=text, help=help_) from error
+
+
+def _of_the_sizes(module: Module, other: Module) -> dict[str, Array]:
+    """For each argument of a program an array of the sizes of its counterpart, if these are known.
+
+    They are paired in order where both have the same number of them, of the same types.
+    """
+    import numpy as np
+
+    if len(module.programs()) != 1 or len(other.programs()) != 1:
+        return {}
+    mine, theirs = module.programs()[0].args, other.programs()[0].args
+    pairs = list(zip(mine, theirs, strict=False))
+    alike = all(a.dtype is b.dtype and a.type.rank == b.type.rank for a, b in pairs)
+    if len(mine) != len(theirs) or not alike:
+        return {}
+    # Of views, so that large arguments take no memory; a scalar's value is not known.
+    return {
+        a.name or "": np.broadcast_to(np.zeros(()), b.type.dims)
+        for a, b in pairs
+        if b.type.static and b.type.rank
+    }
 
 
 # Of numbers to which constants of f32 lead.
@@ -137,8 +177,9 @@ On = Annotated[
     typer.Option(
         "--on",
         metavar="BACKEND",
-        callback=not_auto,
-        help="NumPy in float64; or cpu (XLA), xla, iree, pjrt:PLATFORM in the programs' own types.",
+        callback=checked_name,
+        help="NumPy in float64; or cpu (XLA), xla, iree, pjrt:PLATFORM in the programs' own types; "
+        "auto takes NumPy, and XLA for what NumPy has not.",
     ),
 ]
 
@@ -152,7 +193,8 @@ def equiv(
     seed: Seed = 0,
     script: ScriptOption = "auto",
     tolerance: Tolerance = None,
-    on: On = "numpy",
+    on: On = AUTO,
+    dims: Dims = "",
     as_json: AsJson = False,
 ) -> None:
     """Compare two modules by numbers, whatever levels, ranks and buckets they have.
@@ -163,7 +205,7 @@ def equiv(
     disagrees with its counterpart in A while what it reads agrees. Where they agree, they are
     compared on boundary values of inputs, weights and states, too, as rewrites are by 'validate'.
     A module that XLA has split over partitions takes whole arrays here, cut by its shardings.
-    Exit status 0 when equal, 1 when different, 2 on an error.
+    Open sizes are the other's, or of --dims. Exit status 0 when equal, 1 when different, 2 on an error.
 
     Of a program that 'graphgen lower' wrote, interface and weight preparation are read from the
     module beside it, decode.pb.gg or lowered.gg; a folder that it wrote stands for all programs.
@@ -185,14 +227,13 @@ def equiv(
       graphgen build smollm2 --mini -o a.gg && graphgen build smollm2 --mini --tp 2 -o b.gg
       graphgen equiv jitted.mlir mine.mlir --inputs case.npz --json
       graphgen equiv whole.mlir split.mlir --relation 'w=shard{@,-}' --relation 'y=partial{@}'
-      graphgen equiv a.gg b.gg --on cpu
       graphgen lower a.gg --target trn2 --to hlo -o programs/ && graphgen equiv a.gg programs/
     """
     from graphgen.passes.validate.drawn_equiv import equivalent_throughout
 
-    first, second = _compared(left, right, on, related=bool(relation))
     plain = _terms(relation or [], inputs, program, seed, tolerance, script)
-    terms = _on_backends(plain, first, second, on)
+    first, second = _compared(left, right, on, dims, plain)
+    terms = _on_backends(plain, first, second, chosen_backend(on, first.module, second.module))
     with missing_module_named(first, second):
         whole = equivalent_throughout(first.module, second.module, terms)
     compiled = note_all_compiled({left: terms.evaluator, right: terms.second})
@@ -206,13 +247,14 @@ def equiv(
 
 
 def _compared(
-    left: str, right: str, on: str, *, related: bool
+    left: str, right: str, on: str, dims: str, terms: CompareOptions
 ) -> tuple[ComparedModule, ComparedModule]:
     """Both modules; one that XLA has split takes whole arrays, as the one before it does."""
     from graphgen.lowering.whole_program import is_split, of_whole_arrays
 
     first, second = ComparedModule(left, on), ComparedModule(right, on)
-    if related or is_split(first.module) == is_split(second.module):
+    _bind_sizes(first, second, parse_sizes(dims), terms.inputs)
+    if terms.relations or is_split(first.module) == is_split(second.module):
         return first, second
     sides = (first, second) if is_split(first.module) else (second, first)
     made = of_whole_arrays(sides[0].module, sides[1].module)
@@ -224,12 +266,28 @@ def _compared(
     return first, second
 
 
+def _bind_sizes(
+    first: ComparedModule,
+    second: ComparedModule,
+    dims: Mapping[str, int],
+    arrays: Mapping[str, Array],
+) -> None:
+    """Bind open sizes of both modules, those of the first one first (GG0705 for an unknown one)."""
+    names = [*open_names(first.module), *open_names(second.module)]
+    unknown = dims.keys() - set(names)
+    if unknown:
+        what = f"--dims: no module leaves a size '{min(unknown)}' open"
+        raise GraphgenError("GG0705", what, help=f"they have {', '.join(names) or 'none'}")
+    first.bind(dims, second.module, arrays)
+    second.bind(dims, first.module, arrays)
+
+
 def _on_backends(
     terms: CompareOptions, first: ComparedModule, second: ComparedModule, on: str
 ) -> CompareOptions:
     """The options with a backend for each module, and the tolerance that they need."""
     own = replace(terms, evaluator=first.backend(on), second=second.backend(on))
-    return _with_rounded_constants(own, first.module, second.module)
+    return _as_optimized(own, first.module, second.module)
 
 
 def _emissions(
@@ -261,18 +319,59 @@ def _facts(
     return {**facts, "emission": own, **drawn, "compiled": dict(compiled)}
 
 
-def _with_rounded_constants(terms: CompareOptions, first: Module, second: Module) -> CompareOptions:
-    """A wider tolerance where XLA optimized one of the modules.
+def _as_optimized(terms: CompareOptions, first: Module, second: Module) -> CompareOptions:
+    """The options for two modules of which XLA has optimized one.
 
-    It multiplies by reciprocals, for one, and rounds such constants to the program's types.
+    It multiplies by reciprocals, for one, and rounds such constants to the program's types. It
+    writes out functions of complex numbers, which then have other infinities and NaN. It sorts bf16
+    by the bits, which numbers of float64 do not have.
     """
     from graphgen.lowering.hlo.module_annotations import SCHEDULED
 
-    given = terms.tolerance is not None or terms.evaluator is not None
-    if given or (SCHEDULED in first.meta) == (SCHEDULED in second.meta):
+    optimized = SCHEDULED in first.meta, SCHEDULED in second.meta
+    if terms.evaluator is not None or optimized[0] == optimized[1]:
+        return terms
+    if _has_complex(first) or _has_complex(second):
+        note(
+            "one is optimized, with functions of complex numbers written out: "
+            "compared on finite numbers"
+        )
+        terms = replace(terms, finite=True)
+    narrow = _read_as_bits(first) ^ _read_as_bits(second)
+    if narrow:
+        note(f"one reads the bits of {', '.join(sorted(narrow))}: compared in their own types")
+        return _in_own_types(terms, first, second)
+    if terms.tolerance is not None:
         return terms
     note(f"one is optimized, with rounded constants: compared within {_ROUNDED:.0e}")
     return replace(terms, tolerance=_ROUNDED)
+
+
+def _in_own_types(terms: CompareOptions, first: Module, second: Module) -> CompareOptions:
+    from graphgen.exec.backend import NumpyBackend
+    from graphgen.lowering.cpu.backend import compiled_noise
+
+    noise = max(compiled_noise(first), compiled_noise(second))
+    tolerance = noise if terms.tolerance is None else terms.tolerance
+    return replace(terms, evaluator=NumpyBackend(), tolerance=tolerance)
+
+
+def _has_complex(module: Module) -> bool:
+    ops = [op for function in module.functions.values() for op in function.block]
+    return any(result.dtype.is_complex for op in ops for result in op.results)
+
+
+def _read_as_bits(module: Module) -> set[str]:
+    """Names of the types of floats below 32 bits whose bits the program reads."""
+    ops = [op for function in module.functions.values() for op in function.block]
+    return {
+        op.operands[0].dtype.name
+        for op in ops
+        if op.name == "bitcast_convert"
+        and op.operands[0].dtype.is_float
+        and op.operands[0].dtype.bits < 32
+        and op.result.dtype.is_integer
+    }
 
 
 def _terms(

@@ -66,6 +66,23 @@ def with_sizes(
     return module
 
 
+def open_names(module: Module) -> list[str]:
+    """Names of the sizes that the programs of a module leave open, as ``--dims`` takes them."""
+    from graphgen.lowering.stablehlo.bind_sizes import (
+        leaves_sizes_open,
+        open_sizes,
+        size_arguments,
+    )
+
+    if not leaves_sizes_open(module):
+        return []
+    return [
+        name
+        for function in module.programs()
+        for name in (*open_sizes(function), *size_arguments(function))
+    ]
+
+
 def _chosen_sizes(
     function: Function, given: Mapping[str, int], arrays: Mapping[str, Array], *, default: bool
 ) -> tuple[dict[str, int], dict[str, int]]:

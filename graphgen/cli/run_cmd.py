@@ -9,7 +9,13 @@ import typer
 
 from graphgen.cli.backend_option import AUTO, checked_name
 from graphgen.cli.command_table import Command
-from graphgen.cli.compiled_file import backend_for, compiled_text, file_for, note_compiled
+from graphgen.cli.compiled_file import (
+    backend_for,
+    chosen_backend,
+    compiled_text,
+    file_for,
+    note_compiled,
+)
 from graphgen.cli.console import emit, note
 from graphgen.cli.files import check_output, write_file
 from graphgen.cli.module_file import choose_program, open_module_file
@@ -112,8 +118,6 @@ def run(
       graphgen run module.gg --program decode_b1_s1_c128 --inputs captured.npz --weights smollm2
       graphgen run dump.pb --per-rank --seed 3
     """
-    from graphgen.analysis.overview import opaque_opcodes
-    from graphgen.eval.evaluate import IN_NUMPY
     from graphgen.exec import run_program
     from graphgen.exec.inputs import read_arrays
 
@@ -125,8 +129,7 @@ def run(
     fixed = sized is not module
     module, function = bound_program(sized, None if fixed else program, "" if fixed else dims)
     _check_types(module)
-    codes = sorted({*opaque_opcodes(module), *_calls_for_xla(module)} - IN_NUMPY)
-    on = _chosen(on, codes)
+    on = chosen_backend(on, module)
     if on == "cpu":
         module, function = _for_cpu(module, function)
         _name_faults(module)
@@ -139,15 +142,6 @@ def run(
     _name_differing(function, outputs)
     own = {"on": on, "compiled": compiled_text(backend), "seed": seed}
     emit(as_json, lambda: _facts(module, function, outputs, own), lambda: _table(outputs))
-
-
-def _chosen(on: str, codes: Sequence[str]) -> str:
-    """The backend of ``--on``; of ``auto`` XLA, where NumPy does not know these ops."""
-    if on != AUTO:
-        return on
-    if codes:
-        note(f"compiling with XLA, which knows {', '.join(codes)}")
-    return "cpu" if codes else "numpy"
 
 
 def _opened(file: str, on: str) -> tuple[Module, Mapping[str, Array], ReadFile | None]:
@@ -176,15 +170,6 @@ def _name_faults(module: Module) -> None:
     for fault, op in faults_of(module):
         reports = f" ({', '.join(fault.reports)})" if fault.reports else ""
         note(f"XLA may be wrong at {op.loc!r}: {fault.what}{reports}; --on numpy is right")
-
-
-def _calls_for_xla(module: Module) -> list[str]:
-    """The targets of custom calls that XLA runs and NumPy does not."""
-    from graphgen.ops.admitted_calls import only_xla_runs
-
-    ops = [op for function in module.functions.values() for op in function.block]
-    targets = [op.attrs.text("target") for op in ops if op.name == "custom_call"]
-    return [target for target in targets if only_xla_runs(target)]
 
 
 def bound_program(module: Module, name: str | None, dims: str) -> tuple[Module, Function]:

@@ -280,7 +280,9 @@ def _is_same_scalar(op: Op) -> bool:
 def _is_pointwise(function: Function) -> bool:
     """Every op does to the elements of arrays what it does to scalars."""
     return all(
-        op.name == "constant" or has_trait(op, Trait.ELEMENTWISE) or _is_same_scalar(op)
+        op.name in ("constant", "bitcast_convert")
+        or has_trait(op, Trait.ELEMENTWISE)
+        or _is_same_scalar(op)
         for op in function.block
     ) and all(value.type.rank == 0 for op in function.block for value in op.results)
 
@@ -460,7 +462,7 @@ def _by_rule(
     if op.name in _OF_BITS and _is_read_as_bits(op, given, arithmetic):
         kind, arithmetic = op.operands[0].dtype, NATIVE
         given = [[NATIVE.round(x, kind) for x in column] for column in given]
-    elif op.name == "bitcast_convert":
+    elif op.name == "bitcast_convert" and op.operands[0].type.rank != op.result.type.rank:
         shape = op.result.type.dims
         given = [[carried_parts(arithmetic, x, shape) for x in column] for column in given]
     if _alike(given):

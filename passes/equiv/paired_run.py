@@ -46,6 +46,7 @@ class CompareOptions:
         script: the calls that language models of one interface are taken through.
         redraw: changes the calls and arrays of the module given, before ``inputs`` are put in.
         observers: of the runs of the first and of the second module, in NumPy.
+        finite: infinities and NaN are not drawn, for no specification says what becomes of them.
     """
 
     seed: int = 0
@@ -58,6 +59,7 @@ class CompareOptions:
     script: Script = "auto"
     redraw: Callable[[Module, Workload], Workload] | None = None
     observers: tuple[Observer | None, Observer | None] = (None, None)
+    finite: bool = False
 
     @property
     def arithmetic(self) -> Arithmetic:

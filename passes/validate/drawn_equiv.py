@@ -88,7 +88,7 @@ def equivalent_throughout(
     if not found.equal or terms.relations:
         return made
     agreed, undecided = list[str](), dict[str, str]()
-    for drawing in _drawings(left, right):
+    for drawing in _drawings(left, right, finite=terms.finite):
         own = replace(terms, redraw=drawing.workload)
         try:
             # Infinities and NaN are compared as well, without a warning.
@@ -225,11 +225,11 @@ class _Drawing:
         return self.draw(name, tensor(row.logical.dtype, array.shape), number)
 
 
-def _drawings(left: Module, right: Module) -> Iterator[_Drawing]:
-    """The ways of drawing that fit two modules."""
+def _drawings(left: Module, right: Module, *, finite: bool) -> Iterator[_Drawing]:
+    """The ways of drawing that fit two modules; of finite numbers alone if that is wanted."""
     language = is_language_model(left) or is_language_model(right)
     ops = [op for module in (left, right) for f in module.functions.values() for op in f.block]
-    finite = language or left.ranks != right.ranks
+    finite |= language or left.ranks != right.ranks
     for spread in spreads_of(ops):
         if finite and spread is Spread.NOT_FINITE:
             continue

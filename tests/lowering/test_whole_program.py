@@ -92,6 +92,66 @@ def test_what_no_file_states_is_told_from_sizes_and_said(files: tuple[Path, Path
     assert f"no file states how it is split, its sizes do: output0 {plain}" in found.stderr
 
 
+STATED = """\
+HloModule whole, num_partitions=4, frontend_attributes={xla.sdy.meshes={mesh = \
+#sdy.mesh<["a"=2, "b"=2]>}}
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %c = f32[] add(%a, %b)
+}
+
+ENTRY %main (x: f32[4,6]) -> f32[4,6] {
+  %x = f32[4,6]{1,0} parameter(0)
+  %zero = f32[] constant(0)
+  %s = f32[6]{0} reduce(%x, %zero), dimensions={0}, to_apply=%add
+  %w = f32[4,6]{1,0} broadcast(%s), dimensions={1}
+  %y = f32[4,6]{1,0} subtract(%x, %w)
+  ROOT %z = f32[4,6]{1,0} custom-call(%y), custom_call_target="CALL"
+}
+"""
+# A result whose sharding a jit states, and one that parts for one device are put together to.
+CALLS = (
+    """xla.sdy.FuncResultSharding", custom_call_has_side_effect=true, frontend_attributes={\
+xla.sdy.sharding="#sdy.sharding_per_value<[<@mesh, [{\\"b\\"}, {\\"a\\"}]>]>"}""",
+    """xla.sdy.LocalToGlobalShape", custom_call_has_side_effect=true, frontend_attributes={\
+xla.sdy.manual_axes="#sdy<manual_axes{\\"a\\", \\"b\\"}>",\
+xla.sdy.out_shardings="#sdy.sharding_per_value<[<@mesh, [{\\"b\\"}, {\\"a\\"}]>]>"}""",
+)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_result_is_put_together_as_the_custom_call_before_it_says(
+    tmp_path: Path, files: tuple[Path, Path], call: str
+):
+    written(files)
+    before = tmp_path / "before.hlo"
+    text = STATED.replace('CALL"', call)
+    if "LocalToGlobal" in call:
+        # Each device has written its part of the whole by itself.
+        text = text.replace("(%y), custom", "(%p), custom").replace(
+            "  ROOT %z",
+            """\
+  %q = f32[2,3]{1,0} custom-call(%y), custom_call_target="xla.sdy.GlobalToLocalShape", \
+custom_call_has_side_effect=true, frontend_attributes={\
+xla.sdy.in_shardings="#sdy.sharding_per_value<[<@mesh, [{\\"b\\"}, {\\"a\\"}]>]>",\
+xla.sdy.manual_axes="#sdy<manual_axes{\\"a\\", \\"b\\"}>"}
+  %p = f32[2,3]{1,0} negate(%q)
+  ROOT %z""",
+        )
+        after = files[1].read_text(encoding="utf-8").replace("ROOT %y =", "%y =")
+        after = after.replace(
+            "subtract(%p, %w)\n", "subtract(%p, %w)\n  ROOT %n = f32[2,3]{1,0} negate(%y)\n"
+        )
+        files[1].write_text(after, encoding="utf-8")
+    before.write_text(text, encoding="utf-8")
+    found = done("equiv", before, files[1])
+    assert found.stdout.startswith("equal: ")
+    assert "no file states" not in found.stderr
+    assert "lowering/" not in found.output
+
+
 @pytest.mark.parametrize("sharding", ["{devices=[4,1]<=[4]}", "{maximal device=0}"])
 def test_a_sharding_that_makes_other_parts_names_the_way_to_state_one(
     files: tuple[Path, Path], sharding: str

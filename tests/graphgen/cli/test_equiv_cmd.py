@@ -225,6 +225,126 @@ def test_outputs_that_say_nothing_are_noted():
     assert result.stderr == "note: nothing to compare in y: no finite element; try --inputs\n"
 
 
+OPEN = """\
+func.func public @main(%x: tensor<?x4xf32>, %w: tensor<4x?xf32>) -> tensor<?x?xf32> {
+  %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0] : (tensor<?x4xf32>, tensor<4x?xf32>) -> tensor<?x?xf32>
+  return %0 : tensor<?x?xf32>
+}
+"""
+
+
+def test_sizes_that_one_leaves_open_are_those_of_the_other():
+    fixed = OPEN.replace("?x4", "3x4").replace("4x?", "4x5").replace("?x?", "3x5")
+    sides = write("open.mlir", OPEN), write("fixed.mlir", fixed)
+    for order in (sides, sides[::-1]):
+        found = done("equiv", *order)
+        assert found.stdout.startswith("equal: ")
+        assert found.stderr == ""
+    found = done("equiv", sides[0], sides[0])
+    assert found.stderr == "note: x_0=4, w_1=4 by default; --dims sets other sizes\n"
+    assert done("equiv", sides[0], sides[0], "--dims", "x_0=2,w_1=7").stderr == ""
+    np.savez("case.npz", x=np.ones((2, 4), np.float32))
+    assert "note: w_1=4 by" in done("equiv", sides[0], sides[0], "--inputs", "case.npz").stderr
+    wanted = "error[GG0205]: x is f32[2,4] in one module and f32[3,4] in the other"
+    assert refused(*sides, "--dims", "x_0=2").startswith(wanted)
+    assert refused(*sides, "--dims", "n=2") == (
+        "error[GG0705]: --dims: no module leaves a size 'n' open\n"
+        "  --> --dims n=2\n  help: they have x_0, w_1\n"
+    )
+
+
+def test_what_numpy_has_not_is_compared_on_xla():
+    factor = """\
+HloModule factor
+
+ENTRY %main (x: f32[2,2]) -> (f32[2,2], s32[]) {
+  %x = f32[2,2]{1,0} parameter(0)
+  ROOT %y = (f32[2,2]{0,1}, s32[]) custom-call(%x), custom_call_target="lapack_spotrf_ffi", \
+operand_layout_constraints={f32[2,2]{0,1}}, api_version=API_VERSION_TYPED_FFI, \
+backend_config={uplo = 76 : ui8}
+}
+"""
+    name = write("factor.hlo", factor)
+    found = done("equiv", name, name)
+    assert found.stdout.startswith("equal: ")
+    assert found.stderr.startswith("note: compiling with XLA, which knows lapack_spotrf_ffi\n")
+    assert "lapack_spotrf_ffi cannot be run here" in refused(name, name, "--on", "numpy")
+
+
+# As XLA writes a sort of bf16, and a root of a complex number.
+OPTIMIZED = {
+    "bits": """\
+HloModule optimized, is_scheduled=true
+
+%greater (p: f32[], q: f32[]) -> pred[] {
+  %p = f32[] parameter(0)
+  %q = f32[] parameter(1)
+  %a = bf16[] convert(%p)
+  %b = bf16[] convert(%q)
+  %c = s16[] bitcast-convert(%a)
+  %d = s16[] bitcast-convert(%b)
+  ROOT %e = pred[] compare(%c, %d), direction=LT
+}
+
+ENTRY %main (x: f32[64]) -> f32[64] {
+  %x = f32[64]{0} parameter(0)
+  %n = bf16[64]{0} convert(%x)
+  %w = f32[64]{0} convert(%n)
+  %y = f32[64]{0} abs(%w)
+  ROOT %z = f32[64]{0} sort(%y), dimensions={0}, is_stable=true, to_apply=%greater
+}
+""",
+    "complex": """\
+HloModule optimized, is_scheduled=true
+
+ENTRY %main (x: f32[8], y: f32[8]) -> f32[8] {
+  %x = f32[8]{0} parameter(0)
+  %y = f32[8]{0} parameter(1)
+  %a = f32[8]{0} multiply(%x, %x)
+  %b = f32[8]{0} multiply(%y, %y)
+  %c = f32[8]{0} add(%a, %b)
+  ROOT %r = f32[8]{0} sqrt(%c)
+}
+""",
+}
+UNOPTIMIZED = {
+    "bits": """\
+func.func public @main(%x: tensor<64xf32>) -> tensor<64xf32> {
+  %0 = stablehlo.convert %x : (tensor<64xf32>) -> tensor<64xbf16>
+  %1 = stablehlo.abs %0 : tensor<64xbf16>
+  %2 = "stablehlo.sort"(%1) <{dimension = 0 : i64, is_stable = true}> ({
+  ^bb0(%a: tensor<bf16>, %b: tensor<bf16>):
+    %c = stablehlo.compare LT, %a, %b, TOTALORDER : (tensor<bf16>, tensor<bf16>) -> tensor<i1>
+    stablehlo.return %c : tensor<i1>
+  }) : (tensor<64xbf16>) -> tensor<64xbf16>
+  %3 = stablehlo.convert %2 : (tensor<64xbf16>) -> tensor<64xf32>
+  return %3 : tensor<64xf32>
+}
+""",
+    "complex": """\
+func.func public @main(%x: tensor<8xf32>, %y: tensor<8xf32>) -> tensor<8xf32> {
+  %0 = stablehlo.complex %x, %y : tensor<8xcomplex<f32>>
+  %1 = stablehlo.abs %0 : (tensor<8xcomplex<f32>>) -> tensor<8xf32>
+  return %1 : tensor<8xf32>
+}
+""",
+}
+SAID = {
+    "bits": "one reads the bits of bf16: compared in their own types",
+    "complex": "functions of complex numbers written out: compared on finite numbers",
+}
+
+
+@pytest.mark.parametrize("kind", SAID)
+def test_what_xla_writes_in_another_way_is_no_difference(kind: str):
+    sides = write("before.mlir", UNOPTIMIZED[kind]), write("after.hlo", OPTIMIZED[kind])
+    found = done("equiv", *sides)
+    assert found.stdout.startswith("equal: ")
+    assert SAID[kind] in found.stderr
+    wrong = OPTIMIZED[kind].replace("direction=LT", "direction=GT").replace("add(", "subtract(")
+    assert graphgen("equiv", sides[0], write("wrong.hlo", wrong)).exit_code == 1
+
+
 def test_mistakes_exit_with_2():
     assert refused("no.mlir", "whole.mlir").startswith("error[GG0705]: cannot read 'no.mlir': ")
     assert refused("whole.mlir", "whole.mlir", "--relation", "bais=equal") == (

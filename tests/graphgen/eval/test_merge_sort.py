@@ -7,9 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from graphgen.eval.arithmetic import Array
+from graphgen.eval import MEANING, NATIVE, evaluate
+from graphgen.eval.arithmetic import Arithmetic, Array
 from graphgen.eval.map_reduce import sorted_by
 from graphgen.eval.observer import Columns
+from graphgen.eval.registry import RULES
+from graphgen.ir import Attrs
+from graphgen.lowering.hlo import read_hlo
+from graphgen.lowering.hlo_text.hlo_parser import parse_hlo_text
 
 
 def less(mine: Columns, theirs: Columns) -> Sequence[Array]:
@@ -33,3 +38,50 @@ def test_lines_lie_along_any_dimension(axis: int):
     keys = np.random.default_rng(0).permutation(60).reshape(3, 4, 5)
     ((found,),) = sorted_by([[keys]], axis, less)
     np.testing.assert_array_equal(found, np.sort(keys, axis))
+
+
+BY_BITS = """\
+HloModule sorted
+
+%before (p: f32[], q: f32[]) -> pred[] {
+  %p = f32[] parameter(0)
+  %q = f32[] parameter(1)
+  %a = s32[] bitcast-convert(%p)
+  %b = s32[] bitcast-convert(%q)
+  MADE
+}
+
+ENTRY %main (x: f32[3,17]) -> f32[3,17] {
+  %x = f32[3,17]{1,0} parameter(0)
+  ROOT %y = f32[3,17]{1,0} sort(%x), dimensions={1}, is_stable=true, to_apply=%before
+}
+"""
+# Integers that are computed with, and integers that are floats again.
+MADE = {
+    "bits": "ROOT %c = pred[] compare(%a, %b), direction=LT",
+    "carried": """%c = f32[] bitcast-convert(%a)
+  %d = f32[] bitcast-convert(%b)
+  ROOT %e = pred[] compare(%c, %d), direction=LT""",
+}
+
+
+@pytest.mark.parametrize("arithmetic", [NATIVE, MEANING])
+@pytest.mark.parametrize("made", MADE)
+def test_a_comparator_of_bits_sees_all_elements_at_once(
+    made: str, arithmetic: Arithmetic, monkeypatch: pytest.MonkeyPatch
+):
+    module = read_hlo(parse_hlo_text(BY_BITS.replace("MADE", MADE[made])))
+    numbers = np.random.default_rng(0).random((3, 17)).astype(np.float32)
+    shapes: list[tuple[int, ...]] = []
+    rule = RULES["bitcast_convert"]
+
+    def watched(how: Arithmetic, attrs: Attrs, given: Sequence[Array]) -> Array:
+        shapes.append(given[0].shape)
+        return rule(how, attrs, given)
+
+    monkeypatch.setitem(RULES, "bitcast_convert", watched)
+    (program,) = module.programs()
+    (found,) = evaluate(program, {"x": numbers}, arithmetic, module=module).values()
+    np.testing.assert_array_equal(found, np.sort(numbers, 1))
+    assert shapes
+    assert () not in shapes
