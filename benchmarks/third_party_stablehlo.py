@@ -1,11 +1,13 @@
 """How much of a folder of StableHLO programs graphgen reads, evaluates and writes again.
 
-Each program judges itself: it ends in custom calls ``check.expect_eq``, ``expect_almost_eq`` or
-``expect_close`` of what it computed and what is right, as those of openxla/stablehlo do. Legs:
-``read`` the file as it is; ``numpy_runs`` and ``numpy_right`` our evaluation of the operands of
-its checks; ``written`` the program as StableHLO again; ``xla_runs`` and ``xla_right`` that text on
-XLA's CPU client. ``expect_close`` allows a few units in the last place; what is farther and still
-within the rounding of its type counts as right and is listed as near.
+Most programs judge themselves: they end in calls of ``check``, such as ``check.expect_eq``, of what
+they computed and what is right, as those of openxla/stablehlo do. One without a check is given
+random inputs, and right is what XLA makes of them. Sizes that a program leaves open are 4;
+quantized elements are the integers that are stored. Legs: ``read`` the file as it is;
+``numpy_runs`` and ``numpy_right`` our evaluation; ``written`` the program as StableHLO again;
+``xla_runs`` and ``xla_right`` that text on XLA's CPU client. ``expect_close`` allows a few units in
+the last place; what is farther and still within the rounding of its type counts as right and is
+listed as near. A file of several modules between lines of ``// -----`` has the worst of their legs.
 
 Files run in processes of their own with a time limit for each, so that one that dies costs itself
 only.
@@ -24,33 +26,51 @@ from pathlib import Path
 
 from benchmarks.child_process import EachInAChild
 from graphgen.atomic_write import write_whole
+from graphgen.eval import Array
 from graphgen.ir import Function, Module
 
 LEGS = ("read", "numpy_runs", "numpy_right", "written", "xla_runs", "xla_right")
 # Files between two lines of progress.
 TOLD_EVERY = 20
 _CHECK = re.compile(
-    r" *stablehlo\.custom_call @check\.(expect_\w+)\((%\S+), (%\S+)\).*? : \((.*)\) -> \(\)\n"
+    r" *(?:%\S+ = )?stablehlo\.custom_call @check\.(\w+)\((%\S+), (%\S+)\).*? : \((.*)\) -> .*\n"
+)
+_CHECK_CONST = re.compile(
+    r" *\"check\.(\w+)_const\"\((%\S+)\) <\{value = (dense<.*>) : (tensor<.*>)\}> : .*\n"
 )
 _RETURN = re.compile(r"^( *)(?:func\.)?return\b.*\n", re.MULTILINE)
-_MAIN = re.compile(r"(func\.func public @main\(.*?\) -> )(.*)( \{\n)")
+_FUNCTION = re.compile(r"(func\.func (?:public )?@(\w+)\(.*?\))(?: -> .*)?( \{\n)")
 # Relative distance that rounding alone explains, by size of the type in bytes.
 _NEAR = {1: 0.3, 2: 2e-2, 4: 1e-3, 8: 1e-6}
-_ULPS = {"expect_eq": 0, "expect_almost_eq": 8, "expect_close": 3}
+_ULPS = {"eq": 0, "expect_eq": 0, "expect_almost_eq": 8, "expect_close": 3}
+_BETWEEN_MODULES = re.compile(r"^// -----.*\n", re.MULTILINE)
+_OPEN_SIZE = 4
 
 
 def checks_as_outputs(text: str) -> tuple[str, list[str]]:
     """The program with the operands of its checks as outputs, and the kinds of the checks."""
-    found = _CHECK.findall(text)
-    kept, main = _CHECK.sub("", text), _MAIN.search(text)
-    if not found or main is None:
+    consts: list[tuple[str, str, str, str]] = []
+
+    def as_pair(found: re.Match[str]) -> str:
+        kind, value, literal, type_ = found.groups()
+        name = f"%checked_{len(consts)}"
+        consts.append((kind, value, name, f"{type_}, {type_}"))
+        return f"    {name} = stablehlo.constant {literal} : {type_}\n"
+
+    kept = _CHECK_CONST.sub(as_pair, text)
+    found = [*consts, *_CHECK.findall(kept)]
+    kept = _CHECK.sub("", kept)
+    heads = list(_FUNCTION.finditer(kept))
+    if not found or not heads:
         return text, []
+    head = next((each for each in heads if each[2] == "main"), heads[0])
     values = ", ".join(f"{a}, {b}" for _, a, b, _ in found)
     types = ", ".join(types for _, _, _, types in found)
-    kept = _MAIN.sub(lambda m: f"{m[1]}({types}){m[3]}", kept, count=1)
-    at = kept.index("func.func public @main")
-    body = _RETURN.sub(lambda m: f"{m[1]}return {values} : {types}\n", kept[at:], count=1)
-    return kept[:at] + body, [kind for kind, _, _, _ in found]
+    rest = kept[head.end() :]
+    body = _RETURN.sub(lambda m: f"{m[1]}return {values} : {types}\n", rest, count=1)
+    named = head[1].replace(f"@{head[2]}", "@main", 1)
+    made = f"{kept[: head.start()]}{named} -> ({types}){head[3]}{body}"
+    return made, [kind for kind, _, _, _ in found]
 
 
 def judge(kinds: Sequence[str], outputs: Sequence[object]) -> str:
@@ -89,34 +109,88 @@ def _distance(kind: str, computed: object, wanted: object) -> str:
 
 def measure(path: Path) -> dict[str, str]:
     """Leg -> ``yes``, ``near``, or the reason why not; legs behind a failure are left out."""
-    from graphgen.errors import GraphgenError
-    from graphgen.lowering.open import Source, open_module, open_source
+    texts = _BETWEEN_MODULES.split(path.read_text())
+    found = [_measured(path.name, text) for text in texts]
+    out: dict[str, str] = {}
+    for leg in LEGS:
+        verdicts = [each.get(leg, "") for each in found]
+        if all(verdicts):
+            out[leg] = next(
+                (one for one in verdicts if one not in ("yes", "near")),
+                "near" if "near" in verdicts else "yes",
+            )
+    return out
 
-    text, kinds = checks_as_outputs(path.read_text())
+
+def _measured(name: str, text: str) -> dict[str, str]:
+    from graphgen.errors import GraphgenError
+    from graphgen.lowering.open import Source, open_source
+
+    changed, kinds = checks_as_outputs(text)
     out: dict[str, str] = {}
     try:
-        open_module(path)
+        open_source(Source(name, text.encode()))
         out["read"] = "yes"
-        module = open_source(Source(path.name, text.encode()))
+        module, inputs = _ready(open_source(Source(name, changed.encode())))
     except GraphgenError as error:
         return {**out, "numpy_runs" if out else "read": error.what}
     function = module.programs()[0]
-    out |= _numpy_legs(module, function, kinds)
-    return {**out, **_xla_legs(module, function, kinds)}
+    legs, computed = _numpy_legs(module, function, kinds, inputs)
+    wanted = [] if kinds else computed
+    legs |= _xla_legs(module, function, kinds, inputs, wanted)
+    if not kinds and "xla_right" in legs:
+        legs["numpy_right"] = legs["xla_right"]
+    return {**out, **legs}
 
 
-def _numpy_legs(module: Module, function: Function, kinds: Sequence[str]) -> dict[str, str]:
+def _ready(module: Module) -> tuple[Module, Mapping[str, Array]]:
+    """The module with sizes bound and integers for quantized elements, and inputs."""
+    from graphgen.exec.inputs import program_inputs
+    from graphgen.lowering.runnable import runnable
+    from graphgen.lowering.stablehlo.bind_sizes import (
+        as_plain_integers,
+        bind_sizes,
+        has_quantized,
+        leaves_sizes_open,
+        open_sizes,
+        size_arguments,
+    )
+
+    module = runnable(module)
+    given: dict[str, int] = {}
+    if leaves_sizes_open(module):
+        function = module.programs()[0]
+        given = dict.fromkeys(size_arguments(function), _OPEN_SIZE)
+        sizes = dict.fromkeys(open_sizes(function), _OPEN_SIZE)
+        module = bind_sizes(module, function, sizes, given)
+    if has_quantized(module):
+        module = as_plain_integers(module, module.programs()[0])
+    made = program_inputs(module, module.programs()[0], {}, 0, per_rank=False)
+    return module, made.shared
+
+
+def _numpy_legs(
+    module: Module, function: Function, kinds: Sequence[str], inputs: Mapping[str, Array]
+) -> tuple[dict[str, str], list[Array]]:
+    """The legs, and the outputs."""
     from graphgen.errors import GraphgenError
     from graphgen.eval import evaluate
 
     try:
-        outputs = evaluate(function, {}, module=module)
+        outputs = list(evaluate(function, inputs, module=module).values())
     except GraphgenError as error:
-        return {"numpy_runs": error.what}
-    return {"numpy_runs": "yes", "numpy_right": _verdict(kinds, list(outputs.values()))}
+        return {"numpy_runs": error.what}, []
+    judged = {"numpy_right": _verdict(kinds, outputs)} if kinds else {}
+    return {"numpy_runs": "yes", **judged}, outputs
 
 
-def _xla_legs(module: Module, function: Function, kinds: Sequence[str]) -> dict[str, str]:
+def _xla_legs(
+    module: Module,
+    function: Function,
+    kinds: Sequence[str],
+    inputs: Mapping[str, Array],
+    wanted: Sequence[Array],
+) -> dict[str, str]:
     from graphgen.errors import GraphgenError
     from graphgen.lowering.cpu import compile_program
     from graphgen.lowering.stablehlo import emit_stablehlo
@@ -128,14 +202,20 @@ def _xla_legs(module: Module, function: Function, kinds: Sequence[str]) -> dict[
         run_pipeline(module, parse_pipeline("legalize{target=cpu}"))
         emit_stablehlo(module, function)
         out["written"] = "yes"
-        (outputs,) = compile_program(module, function).run_numpy([{}])
+        (found,) = compile_program(module, function).run_numpy([inputs])
         out["xla_runs"] = "yes"
     except GraphgenError as error:
         out["xla_runs" if out else "written"] = error.what
         return out
     except (RuntimeError, ValueError) as error:
         return {**out, "xla_runs": str(error).splitlines()[0]}
-    return {**out, "xla_right": _verdict(kinds, list(outputs.values()))}
+    outputs = list(found.values())
+    if kinds:
+        return {**out, "xla_right": _verdict(kinds, outputs)}
+    if len(wanted) != len(outputs) or not outputs:
+        return out
+    pairs = [each for pair in zip(outputs, wanted, strict=True) for each in pair]
+    return {**out, "xla_right": _verdict(["expect_close"] * len(outputs), pairs)}
 
 
 def _verdict(kinds: Sequence[str], outputs: Sequence[object]) -> str:

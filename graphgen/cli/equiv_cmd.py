@@ -205,7 +205,7 @@ def equiv(
     disagrees with its counterpart in A while what it reads agrees. Where they agree, they are
     compared on boundary values of inputs, weights and states, too, as rewrites are by 'validate'.
     A module that XLA has split over partitions takes whole arrays here, cut by its shardings.
-    Open sizes are the other's, or of --dims. Exit status 0 when equal, 1 when different, 2 on an error.
+    Open sizes are the other's, or of --dims. Exit status: 0 equal, 1 different, 2 an error.
 
     Of a program that 'graphgen lower' wrote, interface and weight preparation are read from the
     module beside it, decode.pb.gg or lowered.gg; a folder that it wrote stands for all programs.

@@ -53,6 +53,7 @@ from graphgen.lowering.stablehlo.read_context import StableHloReadContext
 from graphgen.lowering.stablehlo.reduce_rows import REDUCE_ROW, SCALAR_FUNCTION_ROWS
 from graphgen.lowering.stablehlo.window_rows import CONVOLUTION_ROW, REDUCTION_ROWS
 from graphgen.ops import OPS, Trait, ops_with
+from graphgen.ops.external import SILENT
 from graphgen.ops.window import or_default
 
 # A splat of more bytes than this becomes a scalar and a broadcast.
@@ -80,6 +81,14 @@ def _read_constant(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -
         return [to.emit("broadcast_in_dim", [scalar], shape=type_.shape, dimensions=())]
     whole = Literal(type_.dtype, type_.dims, bytes(literal.data) * count)
     return [to.emit("constant", (), value=whole)]
+
+
+def _read_check(to: StableHloReadContext, node: MlirOp, x: Sequence[Value]) -> list[Value]:
+    """Read a check of StableHLO's interpreter against a constant as its call of two operands."""
+    target = node.name.removesuffix("_const")
+    operands = [*x, *_read_constant(to, node, ())]
+    to.emit_all("custom_call", operands, target=target, results=(SILENT,), silent=True)
+    return []
 
 
 def _parse_constant(t: MlirTokens, node: MlirOp, region: ReadRegion) -> None:
@@ -277,6 +286,8 @@ ROWS: Final[Sequence[StableHloRow]] = (
     StableHloRow("constant", "stablehlo.constant", emit=_emit_constant, read=_read_constant,
         parse=_parse_constant),
     StableHloRow("", "arith.constant", read=_read_constant, parse=_parse_constant),
+    StableHloRow("", "check.expect_eq_const", read=_read_check),
+    StableHloRow("", "check.expect_almost_eq_const", read=_read_check),
     StableHloRow("iota", "stablehlo.iota", (integer("dimension", "iota_dimension", "dim"),),
         form="result", inferred=("dtype", "shape")),
     StableHloRow("reshape", "stablehlo.reshape", inferred=("shape",)),

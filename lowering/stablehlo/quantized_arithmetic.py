@@ -18,6 +18,7 @@ from graphgen.ir import DType, Literal, TensorType, Value, tensor
 from graphgen.ir.dtype import DTYPES, dtype, s32, s64
 from graphgen.lowering.mlir.mlir_types import read_bounded_type, type_text
 from graphgen.lowering.mlir.syntax_tree import DenseAttr, MlirOp
+from graphgen.lowering.stablehlo.attribute_notes import PROMISES
 from graphgen.lowering.stablehlo.op_row import UnmodelledForm
 from graphgen.lowering.stablehlo.read_context import StableHloReadContext
 from graphgen.numbers import finite, whole_number
@@ -100,6 +101,10 @@ def read_plain(
         types = [_expressed(type_) for type_ in stated]
         inner = replace(node, types=[type_text(type_) for type_ in types])
         made = read_op(to, inner, numbers) or []
+    # What the text says beside this is of an op among several.
+    to.notes = {}
+    for key in PROMISES:
+        node.attrs.get(key)
     if len(made) != len(stated):
         raise UnmodelledForm("this number of results")
     return [_quantized(to, value, type_) for value, type_ in zip(made, stated, strict=True)]

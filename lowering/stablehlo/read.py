@@ -118,6 +118,10 @@ def _top(parsed: MlirText, tokens: MlirTokens) -> tuple[MlirOp | None, Sequence[
         return nodes[0], nodes[0].regions[0].body
     if not nodes:
         raise tokens.error("the text holds no module", 0)
+    modules = sum(node.name == "builtin.module" for node in nodes)
+    if modules > 1:
+        help_ = "write one module a file: mlir-opt splits such texts at '// -----'"
+        raise tokens.error(f"the text holds {modules} modules", 0, help_)
     return None, nodes
 
 

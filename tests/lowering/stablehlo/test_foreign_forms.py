@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.third_party_stablehlo import measure
+from graphgen.errors import GraphgenError
 from graphgen.eval import evaluate
 from graphgen.ir import Module
 from graphgen.lowering.cpu import compile_program
@@ -126,3 +127,29 @@ def test_truth_values_are_bytes_in_new_files_and_bits_in_old_ones(data: str):
     (found,) = evaluate(read(body).programs()[0], {}).values()
     wanted = {"0x01": [1, 0, 0, 1, 1, 0, 1, 1, 1, 0, 1], "0x99": [1, 0, 0, 1, 1, 0, 0, 1, 1, 0, 1]}
     assert found.tolist() == [bool(bit) for bit in wanted[data[:4]]]
+
+
+def test_a_check_against_a_constant_is_a_call_of_both(tmp_path: Path):
+    text = """func.func @main() {
+  %0 = stablehlo.constant dense<[1, 2]> : tensor<2xi32>
+  "check.expect_eq_const"(%0) <{value = dense<[1, 2]> : tensor<2xi32>}> : (tensor<2xi32>) -> ()
+  return
+}
+"""
+    module = read_stablehlo(text)
+    _, wanted, call = module.programs()[0].ops
+    assert call.attrs["target"] == "check.expect_eq"
+    assert call.operands[1] is wanted.result
+    # As StableHLO's own files have it: several modules, of which one is wrong.
+    file = tmp_path / "checks.mlir"
+    wrong = text.replace("@main", "@other").replace("value = dense<[1, 2]", "value = dense<[1, 3]")
+    for second, said in ((text, "yes"), (wrong, "wrong")):
+        file.write_text(f"module {{\n{text}}}\n// -----\nmodule {{\n{second}}}\n")
+        legs = measure(file)
+        assert (legs["read"], legs["numpy_right"], legs["xla_right"]) == ("yes", said, said)
+
+
+def test_a_text_of_several_modules_is_refused_by_name():
+    one = "module {\n  func.func @main() { return }\n}\n"
+    with pytest.raises(GraphgenError, match="the text holds 2 modules"):
+        read_stablehlo(f"{one}// -----\n{one}")

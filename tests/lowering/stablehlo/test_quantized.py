@@ -12,7 +12,7 @@ from graphgen.errors import GraphgenError
 from graphgen.eval import Array, evaluate
 from graphgen.ir import Module
 from graphgen.lowering.cpu import compile_program
-from graphgen.lowering.stablehlo import read_stablehlo
+from graphgen.lowering.stablehlo import emit_stablehlo, read_stablehlo
 from graphgen.lowering.stablehlo.bind_sizes import as_plain_integers, has_quantized
 from tests.graphgen.cli.conftest import done, error, facts
 
@@ -178,3 +178,20 @@ def test_commands_take_them(tmp_path: Path):
     assert "round-nearest-even" in written
     assert done("equiv", file, file).stdout.startswith("equal")
     assert error("run", file, "--dims", "x=3").startswith("error[GG0705]")
+
+
+def test_hints_of_an_op_that_becomes_several_are_left_out():
+    type_ = "!quant.uniform<i8:f32, 0.5>"
+    gather = f"""func.func public @main(%x: tensor<9x{type_}>, %i: tensor<3x1xi32>) \
+-> tensor<3x{type_}> {{
+  %0 = "stablehlo.gather"(%x, %i) <{{dimension_numbers = #stablehlo.gather<\
+collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>, \
+indices_are_sorted = true, slice_sizes = array<i64: 1>}}> : \
+(tensor<9x{type_}>, tensor<3x1xi32>) -> tensor<3x{type_}>
+  return %0 : tensor<3x{type_}>
+}}
+"""
+    emit_stablehlo(module := plain(gather), module.programs()[0])
+    stored = np.arange(9, dtype=np.int8)
+    (found,) = run(gather, stored, np.array([[1], [4], [8]], np.int32))
+    np.testing.assert_array_equal(found, [1, 4, 8])
