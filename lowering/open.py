@@ -91,7 +91,8 @@ def _is_ir_text(head: bytes) -> bool:
 def _is_stablehlo(head: bytes) -> bool:
     from graphgen.lowering.stablehlo import looks_like_stablehlo
 
-    return looks_like_stablehlo(head)
+    # Both texts begin with the same word.
+    return looks_like_stablehlo(head) and not _is_ir_text(head)
 
 
 def _read_stablehlo(source: Source) -> Module:

@@ -12,6 +12,7 @@ import typer
 
 from graphgen.atomic_write import write_inside
 from graphgen.cli.command_table import Command
+from graphgen.cli.compiled_file import files_of, note_passes_compiled
 from graphgen.cli.console import emit, note
 from graphgen.cli.files import check_output
 from graphgen.cli.html_pages import TraceFile, op_name, page_link, write_trace_page
@@ -33,6 +34,7 @@ from graphgen.passes.validate.verdict_text import bisection_text
 from graphgen.read_file import is_file, is_folder, is_there, read_file
 
 if TYPE_CHECKING:
+    from graphgen.exec.backend import Backend
     from graphgen.exec.session import Workload
     from graphgen.ir import Module
     from graphgen.passes.core import Pass
@@ -102,7 +104,8 @@ def bisect(
         found = _by_command(module, passes, check)
     else:
         workload = given_workload(module, passes, seed, inputs, weights, script)
-        found = _by_numbers(module, passes, workload, on, rounding=rounding)
+        backend = rounding_backend(on, files_of(on, file, module))
+        found = _by_numbers(module, passes, workload, backend, on, rounding=rounding)
         if found is None and script != "short" and not (rounding or inputs or weights):
             found = _on_wide_twin(module, pipeline, on, script, seed)
             twin = "wide" if found is not None else ""
@@ -193,7 +196,13 @@ def _by_command(module: Module, passes: Sequence[Pass], check: str) -> Culprit |
 
 
 def _by_numbers(
-    module: Module, passes: Sequence[Pass], workload: Workload, on: str, *, rounding: bool
+    module: Module,
+    passes: Sequence[Pass],
+    workload: Workload,
+    backend: Backend | None,
+    on: str,
+    *,
+    rounding: bool,
 ) -> Culprit | None:
     """Bisect by the checks of a validation, or by rounding alone."""
     from graphgen.cli.step_progress import StepProgress
@@ -203,13 +212,14 @@ def _by_numbers(
     verdicts: list[Verdict] = []
     with StepProgress() as progress:
         progress.step("the module as given")
-        backend = rounding_backend(on)
         if rounding:
-            return bisect_rounding(module, passes, workload, backend, progress.step)
-        checks = PassChecks(
-            backend, each_rewrite=True, on_step=progress.step, on_verdict=verdicts.append
-        )
-        found = bisect_verdicts(module, passes, workload, checks)
+            found = bisect_rounding(module, passes, workload, backend, progress.step)
+        else:
+            checks = PassChecks(
+                backend, each_rewrite=True, on_step=progress.step, on_verdict=verdicts.append
+            )
+            found = bisect_verdicts(module, passes, workload, checks)
+    note_passes_compiled(backend, on)
     for verdict in verdicts:
         if verdict.passed and verdict.state != "ok":
             note(f"{verdict.pass_text}: {verdict.state}; 'graphgen validate' has the reasons")

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from graphgen.cli.backend_option import AUTO
 from graphgen.cli.console import note
+from graphgen.cli.files import STANDARD
 from graphgen.json_value import Json
 from graphgen.lowering.backends.backend_names import CPU, NUMPY, compiles_files
 
 if TYPE_CHECKING:
-    from graphgen.exec.backend import Backend
+    from graphgen.exec.backend import Backend, RunOnRanks
     from graphgen.ir import Function, Module
-    from graphgen.lowering.backends.program_files import ReadFile
+    from graphgen.lowering.backends.program_files import ProgramFiles, ReadFile
     from graphgen.lowering.open import Source
 
 
@@ -45,12 +46,20 @@ def backend_for(
         changed: sizes were bound, for one, so that it is not the file's program any more.
     """
     from graphgen.lowering.backends.named import backend_called
+
+    return backend_called(on, 1, program_files(file, module, function, changed=changed))
+
+
+def program_files(
+    file: ReadFile | None, module: Module, function: Function, *, changed: bool
+) -> ProgramFiles:
+    """The file that stands for a program, if it can; arguments as of :func:`backend_for`."""
     from graphgen.lowering.backends.program_files import ProgramFiles
 
     files = ProgramFiles()
     if file is not None:
         files.add(file, module, function, changed=changed)
-    return backend_called(on, 1, files)
+    return files
 
 
 def compiled_text(backend: Backend) -> str | None:
@@ -62,6 +71,39 @@ def compiled_text(backend: Backend) -> str | None:
     if isinstance(backend, XlaBackend):
         return backend.compiled[0]
     return None if isinstance(backend, NumpyBackend) else WRITTEN_AGAIN
+
+
+def files_of(on: str, name: str, module: Module) -> ProgramFiles | None:
+    """The file that a backend compiles for a module before passes; ``None`` where it takes none.
+
+    Args:
+        on: name of the backend.
+        name: of the file, or of a model.
+        module: what was read from it, ready to be run.
+    """
+    from graphgen.cli.model_argument import is_model
+    from graphgen.cli.module_file import open_module_file
+
+    if not compiles_files(on) or name == STANDARD or is_model(name):
+        return None
+    from graphgen.lowering.backends.program_files import ProgramFiles, describe_source
+
+    source, read, _ = open_module_file(name)
+    origin, files = describe_source(source, read), ProgramFiles()
+    for function in module.programs():
+        files.add(origin, module, function, changed=False)
+    return files
+
+
+def note_passes_compiled(backend: Backend | None, name: str) -> None:
+    """Say what a backend compiled of a module and of what passes made of it."""
+    from graphgen.lowering.backends.named import XlaBackend
+    from graphgen.lowering.backends.program_files import THE_FILE, WRITTEN_AGAIN
+
+    if not isinstance(backend, XlaBackend):
+        return
+    said = f"{THE_FILE} before passes, {WRITTEN_AGAIN} after them"
+    note(f"{name} compiled: {said if backend.file_runs else WRITTEN_AGAIN}")
 
 
 def chosen_backend(on: str, *modules: Module) -> str:
@@ -97,7 +139,7 @@ def note_all_compiled(backends: Mapping[str, Backend | None]) -> dict[str, Json]
     return {name: compiled_text(backend) for name, backend in used.items()}
 
 
-def note_compiled(backend: Backend, name: str = "") -> None:
+def note_compiled(backend: RunOnRanks, name: str = "") -> None:
     """Say what a backend compiled in its last run, where that can be a file, and why it is not.
 
     Args:
@@ -105,7 +147,8 @@ def note_compiled(backend: Backend, name: str = "") -> None:
         name: of the backend or of the file, where there are several.
     """
     from graphgen.lowering.backends.named import XlaBackend
+    from graphgen.lowering.profiles.own_run import XlaRecorder
 
-    if isinstance(backend, XlaBackend):
+    if isinstance(backend, XlaBackend | XlaRecorder):
         said, why = backend.compiled
         note(f"{f'{name} ' if name else ''}compiled: {said}{f' ({why})' if why else ''}")

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from graphgen.cli.command_table import Command
+from graphgen.cli.compiled_file import file_for, note_compiled, program_files
 from graphgen.cli.console import emit, note
 from graphgen.cli.files import STANDARD, check_output, write_text
-from graphgen.cli.module_file import programs_or_functions, read_module
+from graphgen.cli.module_file import open_module_file, programs_or_functions
 from graphgen.cli.recorded_program import (
     is_recording,
     rates_here,
@@ -23,6 +24,7 @@ from graphgen.errors import GraphgenError
 from graphgen.report.units import size
 
 if TYPE_CHECKING:
+    from graphgen.ir import Module
     from graphgen.lowering.profiles.measured_program import MeasuredProgram, RecordedProgram
 
 COMMAND: Final = Command("inspect", "Show measured times of ops beside their bounds.")
@@ -81,11 +83,12 @@ def profile(
     """Show what each op of a program took, what it takes at least, and where time is lost.
 
     A recording of jax.profiler has the times of XLA's instructions by their names; xplane.pb has
-    the programs too. A module is compiled and run here, on random inputs: XLA's profiler gives
-    the times, or --on numpy those of each op alone, which say nothing of fusions. The bound of an
-    op is its operations or its bytes at the rates of the device, whichever takes longer: those
-    that the recording states, those of --target, --rates or, for a run here, of this machine. Ops
-    are sorted by the time that they lose to their bound.
+    the programs too. A module is compiled and run here, on random inputs, from the bytes of its
+    file where XLA takes them; a note says so. XLA's profiler gives the times, or --on numpy those
+    of each op alone, which say nothing of fusions. The bound of an op is its operations or its
+    bytes at the rates of the device, whichever takes longer: those that the recording states, those
+    of --target, --rates or, for a run here, of this machine. Ops are sorted by the time that they
+    lose to their bound.
 
     \b
     Examples:
@@ -129,13 +132,17 @@ def _run(
     from graphgen.lowering.profiles.program_times import program_times
     from graphgen.lowering.runnable import runnable
 
-    module = runnable(read_module(path))
+    source, read, _ = open_module_file(path)
+    origin = file_for(on, source, read)
+    module = runnable(read)
     sized = with_sizes(module, program, dims, default=True)
     fixed = sized is not module
     module, function = bound_program(sized, None if fixed else program, "" if fixed else dims)
     inputs = program_inputs(module, function, {}, seed, per_rank=False)
-    recorder = NumpyRecorder(repeats) if on == NUMPY else XlaRecorder(repeats)
+    files = program_files(origin, module, function, changed=fixed)
+    recorder = NumpyRecorder(repeats) if on == NUMPY else XlaRecorder(repeats, files)
     run_program(module, function, inputs.shared, recorder, inputs.per_rank)
+    note_compiled(recorder)
     recording = recorder.recording
     assert recording is not None
     if not recording.events:
@@ -144,7 +151,19 @@ def _run(
     if isinstance(recorder, NumpyRecorder):
         return RecordedProgram(recording, times, others, recorder.flat, None)
     hlo = recording.modules.get(times.program)
-    return RecordedProgram(recording, times, others, recorded_module(hlo, times.program), hlo)
+    ran = recorded_module(hlo, times.program)
+    if ran is not None:
+        _name_file(ran, path)
+    return RecordedProgram(recording, times, others, ran, hlo)
+
+
+def _name_file(module: Module, path: str) -> None:
+    """Give ops the name of the file that MLIR has read as a text without a name."""
+    from graphgen.ir.loc import loc
+
+    for op in [op for function in module.functions.values() for op in function.block]:
+        if op.loc.file == "-":
+            op.loc = loc(path, op.loc.line, op.loc.scope, op.loc.via)
 
 
 def _write_page(name: str, measured: MeasuredProgram, as_json: bool) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from graphgen.cli.command_table import Command
+from graphgen.cli.compiled_file import files_of, note_passes_compiled
 from graphgen.cli.console import note
 from graphgen.cli.model_argument import (
     MeasuredIn,
@@ -298,7 +299,7 @@ def validate(
             found = run_twins(file, pipeline, plugin, options, progress.step)
         else:
             given = (file, pipeline, plugin, layers, inputs, weights, dims)
-            found = _in_file(given, options, progress, layerwise=layerwise)
+            found = _in_file(given, options, progress, on, layerwise=layerwise)
     write_verdicts(found, coverage=coverage, as_json=as_json)
     _finish(trace, file, found, allowed)
 
@@ -307,6 +308,7 @@ def _in_file(
     given: tuple[str, str, list[str] | None, int | None, str | None, str | None, str],
     options: ValidationOptions,
     progress: StepProgress,
+    on: str,
     *,
     layerwise: bool,
 ) -> list[ModuleVerdicts]:
@@ -318,6 +320,7 @@ def _in_file(
         given: a file or model, passes, plugins, layers, inputs, weights and sizes.
         options: of the validation.
         progress: of its steps.
+        on: the backend of the rounding check, by name.
         layerwise: whether layers are compared one by one.
     """
     from graphgen.lowering.runnable import runnable
@@ -326,7 +329,10 @@ def _in_file(
     module = runnable(read_model(file, layers))
     passes = load_pipeline(pipeline, plugin, small=True, dims=pipeline_sizes(module, dims))
     arrays = (inputs, weights, parse_sizes(dims))
+    if (files := files_of(on, file, module)) is not None:
+        options = replace(options, evaluator=rounding_backend(on, files))
     found = [_of(module, passes, arrays, options, progress, layerwise=layerwise)]
+    note_passes_compiled(options.evaluator, on)
     own_size = layerwise or layers or inputs or weights or dims
     if own_size or not found[0].passed:
         return found

@@ -91,11 +91,13 @@ class XlaBackend:
         platform: of JAX; empty for XLA on this CPU.
         files: that stand for programs.
         compiled: what the last run compiled, and why that was not the file, both in words.
+        file_runs: how many runs compiled a file.
     """
 
     platform: str = ""
     files: ProgramFiles = field(default_factory=ProgramFiles)
     compiled: tuple[str, str] = (WRITTEN_AGAIN, "")
+    file_runs: int = 0
     _programs: IsolatedPrograms = field(init=False)
 
     def __post_init__(self) -> None:
@@ -114,7 +116,9 @@ class XlaBackend:
         if file is not None:
             self.compiled = THE_FILE, ""
             try:
-                return self._programs.runs.run(file_program(module, function, file), inputs)
+                made = self._programs.runs.run(file_program(module, function, file), inputs)
+                self.file_runs += 1
+                return made
             except UnfitFileError as error:
                 self.files.remove(module, function, error.what)
         self.compiled = WRITTEN_AGAIN, self.files.reason(module, function)

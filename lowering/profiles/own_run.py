@@ -11,9 +11,11 @@ from graphgen.eval import NATIVE, Array, evaluate_ranks
 from graphgen.eval.observer import Columns
 from graphgen.exec.backend import NumpyBackend
 from graphgen.ir import Function, Module, Op
+from graphgen.lowering.backends.program_files import THE_FILE, WRITTEN_AGAIN, ProgramFiles
 from graphgen.lowering.cpu.backend import alone_for_xla, without_channels
+from graphgen.lowering.cpu.given_file import UnfitFileError
 from graphgen.lowering.cpu.isolated_run import ISOLATED
-from graphgen.lowering.cpu.program import write_program
+from graphgen.lowering.cpu.program import WrittenProgram, file_program, write_program
 from graphgen.lowering.profiles.recording import OpEvent, ProfileRecording
 from graphgen.lowering.profiles.xspace import read_xspace
 from graphgen.text.printer import value_names
@@ -27,19 +29,34 @@ class XlaRecorder:
 
     Attributes:
         repeats: runs that are recorded, after one that is not.
+        files: that stand for programs.
         recording: of the last program.
+        compiled: what the last run compiled, and why that was not the file, both in words.
     """
 
     repeats: int
+    files: ProgramFiles = field(default_factory=ProgramFiles)
     recording: ProfileRecording | None = None
+    compiled: tuple[str, str] = (WRITTEN_AGAIN, "")
 
     def __call__(
         self, module: Module, function: Function, inputs: _Arguments
     ) -> list[dict[str, Array]]:
         """Run on all ranks (GG0401 where XLA refuses the program, or ends its process)."""
+        file = self.files.find(module, function)
+        if file is not None:
+            self.compiled = THE_FILE, ""
+            try:
+                return self._recorded(file_program(module, function, file), inputs)
+            except UnfitFileError as error:
+                self.files.remove(module, function, error.what)
+        self.compiled = WRITTEN_AGAIN, self.files.reason(module, function)
         alone, ready = alone_for_xla(module, function, as_is=True)
         without_channels(alone)
-        outputs, data = ISOLATED.record(write_program(alone, ready), inputs, self.repeats)
+        return self._recorded(write_program(alone, ready), inputs)
+
+    def _recorded(self, written: WrittenProgram, inputs: _Arguments) -> list[dict[str, Array]]:
+        outputs, data = ISOLATED.record(written, inputs, self.repeats)
         self.recording = read_xspace(data)
         return outputs
 

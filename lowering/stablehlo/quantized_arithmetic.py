@@ -101,7 +101,7 @@ def read_plain(
         types = [_expressed(type_) for type_ in stated]
         inner = replace(node, types=[type_text(type_) for type_ in types])
         made = read_op(to, inner, numbers) or []
-    # What the text says beside this is of an op among several.
+    # Hints are about one op among these.
     to.notes = {}
     for key in PROMISES:
         node.attrs.get(key)

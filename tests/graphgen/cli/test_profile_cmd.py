@@ -92,6 +92,32 @@ def test_own_runs_have_thunks_of_xla_or_each_op_alone(module: Path):
     assert " alone " in shown
 
 
+def test_a_file_is_measured_as_it_stands_and_its_lines_are_named(tmp_path: Path):
+    file = tmp_path / "wide.mlir"
+    text = """\
+module attributes {mhlo.num_partitions = 2 : i32, mhlo.num_replicas = 1 : i32} {
+  func.func public @main(
+      %x: tensor<64x64xf32> {mhlo.sharding = "{devices=[2,1]<=[2]}"}) -> tensor<64x64xf32> {
+    %0 = stablehlo.tanh %x : tensor<64x64xf32>
+    %1 = stablehlo.transpose %0, dims = [1, 0] : (tensor<64x64xf32>) -> tensor<64x64xf32>
+    %2 = stablehlo.dot %0, %1 : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
+    return %2 : tensor<64x64xf32>
+  }
+}
+"""
+    file.write_text(text)
+    found = done("profile", file, "--repeats", 2, *RATES)
+    assert "note: compiled: the file\n" in found.stderr
+    assert "4 runs on 2 devices" in found.stdout
+    plain = text.replace("num_partitions = 2", "num_partitions = 1")
+    file.write_text(plain.replace(' {mhlo.sharding = "{devices=[2,1]<=[2]}"}', ""))
+    found = done("profile", file, "--repeats", 2, *RATES)
+    assert "2 runs of" in found.stdout
+    assert f"{file}:4" in found.stdout
+    again = done("profile", file, "--repeats", 1, "--on", "numpy", *RATES)
+    assert "compiled" not in again.stderr
+
+
 def test_loops_and_calls_run_alone_too(tmp_path: Path):
     file = tmp_path / "loop.hlo"
     file.write_text(

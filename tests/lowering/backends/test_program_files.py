@@ -333,6 +333,25 @@ def test_run_and_equiv_say_what_was_compiled(tmp_path: Path):
     assert f"note: {second} {reason}\n" in made.stderr
 
 
+@pytest.mark.usefixtures("keeping")
+@pytest.mark.parametrize("command", [["validate"], ["bisect"], ["bisect", "--rounding"]])
+def test_before_passes_the_file_is_compiled(tmp_path: Path, command: list[str]):
+    file = tmp_path / "kept.mlir"
+    file.write_text(KEPT, encoding="utf-8")
+    words = [command[0], file, *command[1:], "-p", "cse", "--on", "pjrt:keeping"]
+    said = "compiled: the file before passes, written again by graphgen after them"
+    assert f"note: pjrt:keeping {said}\n" in done(*words).stderr
+    # The compiler refuses the file, and would take what graphgen writes.
+    file.write_text(KEPT.replace("as_it_stands", "refuse_this"), encoding="utf-8")
+    assert "keeping refuses the program: INTERNAL" in graphgen(*words).output
+    module = tmp_path / "kept.gg"
+    done("import", file, "-o", module)
+    words[1] = module
+    assert f"note: pjrt:keeping compiled: {WRITTEN_AGAIN}\n" in done(*words).stderr
+    reason = f"{WRITTEN_AGAIN} (only graphgen reads its form)"
+    assert f"note: compiled: {reason}\n" in done("run", module, "--on", "xla").stderr
+
+
 def test_host_code_is_refused_by_name(tmp_path: Path):
     file = tmp_path / "host.mlir"
     call = 'stablehlo.custom_call @xla_ffi_python_cpu_callback(%x) {mine.note = "n"}'
