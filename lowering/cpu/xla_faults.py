@@ -50,11 +50,30 @@ def _rounds(op: Op) -> bool:
     return op.name in ("ceil", "floor") and op.result.dtype.is_float
 
 
+def _shifts_in_place(op: Op) -> bool:
+    """A reshape of an array that takes a part of itself: XLA writes it where it still reads."""
+    if op.name not in _VIEWS:
+        return False
+    update = op.operands[0].producer("dynamic_update_slice")
+    if update is None:
+        return False
+    part = update.operands[1]
+    while part.op is not None and part.op.name in _VIEWS:
+        part = part.op.operands[0]
+    makers = [part.producer(name) for name in ("slice", "dynamic_slice")]
+    return any(maker is not None and maker.operands[0] is update.operands[0] for maker in makers)
+
+
 FAULTS: Final = (
     XlaFault(
         "a square of integers that overflows is taken for a number of at least 0",
         ("openxla/xla#46628", "openxla/xla#41784"),
         _is_compared_square,
+    ),
+    XlaFault(
+        "a reshaped array that takes a part of itself is written where it is still read",
+        ("openxla/xla#49176",),
+        _shifts_in_place,
     ),
     XlaFault("ceil and floor of denormal numbers are 0", (), _rounds),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,21 @@ def counted(x: Any) -> Any:
     return jnp.abs(jax.lax.iota(np.int8, 200)) + x
 
 
+def shifted(x: Any) -> Any:
+    base = x + np.int32(1)
+    return jax.lax.dynamic_update_slice(base, base[:3], (1, 0, 0)).reshape((1, 4, 1))
+
+
+def negated(x: Any) -> Any:
+    square = x * x
+    return jnp.where(square < 0, jnp.abs(square), square)
+
+
+def means(x: Any) -> Any:
+    of_one = partial(jnp.nanmean, axis=0, keepdims=True)
+    return jax.vmap(of_one, in_axes=1, out_axes=1)(x)
+
+
 def random_bits(key: Any) -> Any:
     keys = jax.random.split(jax.random.wrap_key_data(key), 2)
     return jax.vmap(lambda k: jax.random.bits(k, (8,)))(keys)
@@ -78,6 +94,18 @@ REPORTS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], bool]] = {
         True,
     ),
     "openxla/xla#46628, iota": (counted, (np.int8(0),), True),
+    "openxla/xla#49176": (shifted, (np.arange(4, dtype=np.int32).reshape(4, 1, 1),), True),
+    "tensorflow/tensorflow#118178": (negated, (np.array([12, 7, 20, 15], np.int8),), True),
+    "tensorflow/tensorflow#62206": (
+        jax.nn.sigmoid,
+        (np.linspace(0, 1, 30).astype(jnp.bfloat16),),
+        False,
+    ),
+    "tensorflow/tensorflow#62252": (
+        lambda x: jax.nn.sigmoid(jnp.clip(x, 0, 6)),
+        (np.linspace(-8, 8, 30).astype(jnp.bfloat16),),
+        False,
+    ),
     "jax-ml/jax#29537": (lambda x: jnp.exp(x * jnp.nan), (np.float64(0.123),), False),
     "openxla/xla#41579": (
         lambda a, b, x: a * x + b * x,
@@ -142,6 +170,22 @@ OF_IREE: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
         (TABLE, np.array([3, 50], np.int32)),
         RIGHT,
     ),
+    "iree-org/iree#24719": (
+        jax.vmap(lambda x, i, u: x.at[i].min(u)),
+        (
+            np.arange(64, dtype=np.int32).reshape(4, 16),
+            (np.arange(36, dtype=np.int32) * 7 % 16).reshape(4, 9),
+            (np.arange(36, dtype=np.int32) * 11 % 40 - 20).reshape(4, 9),
+        ),
+        RIGHT,
+    ),
+    "iree-org/iree#10691": (means, (np.arange(1, 17, dtype=np.float32).reshape(2, 8),), RIGHT),
+    "iree-org/iree#9294": (
+        lambda x, i: x[i],
+        (np.array([True, False, True, True, False]), np.array([4, 0, 2], np.int32)),
+        RIGHT,
+    ),
+    "jax-ml/jax#12786": (lambda x: x.at[2:6].set(-99), (np.arange(8, dtype=np.int32),), RIGHT),
     "iree-org/iree#24665": (
         lambda x: jax.lax.sort((-jax.lax.iota(np.int32, 4), x), num_keys=1)[1],
         (floats(0, 1, 2, 3),),

@@ -84,16 +84,29 @@ SQUARE = """func.func @main(%x: tensor<2xi8>) -> tensor<2xi1> {
   return %2 : tensor<2xi1>
 }
 """
+SHIFT = """func.func @main(%x: tensor<4x1xi32>) -> tensor<1x4xi32> {
+  %0 = stablehlo.add %x, %x : tensor<4x1xi32>
+  %1 = stablehlo.slice %0 [0:3, 0:1] : (tensor<4x1xi32>) -> tensor<3x1xi32>
+  %2 = stablehlo.constant dense<1> : tensor<i32>
+  %3 = stablehlo.constant dense<0> : tensor<i32>
+  %4 = stablehlo.dynamic_update_slice %0, %1, %2, %3 :
+      (tensor<4x1xi32>, tensor<3x1xi32>, tensor<i32>, tensor<i32>) -> tensor<4x1xi32>
+  %5 = stablehlo.reshape %4 : (tensor<4x1xi32>) -> tensor<1x4xi32>
+  return %5 : tensor<1x4xi32>
+}
+"""
 CEIL = """func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
   %0 = stablehlo.ceil %x : tensor<2xf32>
   return %0 : tensor<2xf32>
 }
 """
+COLUMN = np.arange(1, 5, dtype=np.int32).reshape(4, 1)
 X8, TINY = np.array([12, 3], np.int8), np.array([1e-40, 0], np.float32)
 # A program, its inputs, the right result and that of XLA: where they agree, a fault is gone.
 FAULTS = {
     "slices": (SLICES, {"i": np.int32(9), "j": np.int32(0)}, [6], [9], ""),
     "square": (SQUARE, {"x": X8}, [True, False], [False, False], "openxla/xla#46628"),
+    "shift": (SHIFT, {"x": COLUMN}, [[2, 2, 4, 6]], [[2, 2, 2, 2]], "openxla/xla#49176"),
     "ceil": (CEIL, {"x": TINY}, [1, 0], [0, 0], "ceil and floor of denormal"),
 }
 
