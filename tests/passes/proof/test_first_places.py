@@ -1,0 +1,237 @@
+"""The first place of the largest element over parts, as ranks choose a token together."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphgen.ir.dims import Poly
+from graphgen.passes.proof.elements import RULES
+from graphgen.passes.proof.first_places import first_of_parts
+from graphgen.passes.proof.refinement import prove_refinement
+from graphgen.passes.proof.sums import summed
+from graphgen.passes.proof.terms import Node, Term, Terms
+from graphgen.text import parse
+from tests.passes.proof.rule_cases import Case
+from tests.passes.proof.rule_checks import check, compared, elements, program
+
+# The largest of each part of x with its place in the whole, and the first of the largest of these.
+CHOICE = """\
+%low = reduce(%x) dimensions=[1] kind=maximum : f32[{parts}]
+%i = iota() shape=[{parts},{size}] dimension=1 dtype=s32 : s32[{parts},{size}]
+%sv, %si = sort(%x, %i) dimension=1 descending=true : f32[{parts},{size}], s32[{parts},{size}]
+%first = slice(%si) start_indices=[0,{shown}] limit_indices=[{parts},{end}] : s32[{parts},1]
+%flat = reshape(%first) shape=[{parts}] : s32[{parts}]
+%p = iota() shape=[{parts}] dimension=0 dtype=s32 : s32[{parts}]
+%c = constant() value=s32[]({step}) : s32[]
+%w = broadcast_in_dim(%c) shape=[{parts}] : s32[{parts}]
+%o = multiply(%p, %w) : s32[{parts}]
+%g = add(%flat, %o) : s32[{parts}]
+%lv, %gv = sort(%low, %g) dimension=0 descending={down} : f32[{parts}], s32[{parts}]
+%y = slice(%gv) start_indices=[{place}] limit_indices=[{stop}] : s32[1]"""
+
+
+def choice(
+    parts: int = 3,
+    size: int = 4,
+    *,
+    step: int = 0,
+    shown: int = 0,
+    place: int = 0,
+    down: str = "true",
+) -> Case:
+    """Choose among ``parts`` times ``size`` elements; numbers are few, so that many are equal."""
+    text = CHOICE.format(
+        parts=parts,
+        size=size,
+        step=step or size,
+        shown=shown,
+        end=shown + 1,
+        place=place,
+        stop=place + 1,
+        down=down,
+    )
+    return Case(f"x:f32[{parts},{size}]", text)
+
+
+# Within the conditions, on their boundary (one part, one element), and outside.
+CASES = [
+    *[choice(3, 4), choice(2, 3), choice(5, 2), choice(2, 1), choice(1, 4)],
+    *[choice(step=1), choice(step=5), choice(shown=1), choice(place=1), choice(down="false")],
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_first_of_parts_is_what_numpy_computes(case: Case) -> None:
+    assert not check(RULES["slice"], case)
+
+
+def places(case: Case) -> tuple[Terms, Term]:
+    """The element that a program chooses, in real arithmetic."""
+    module, _ = program(case)
+    function = module.function("f")
+    terms = Terms()
+    e = elements(terms, function, 1, {}).in_real_arithmetic()
+    return terms, e.at(function.outputs[0][1], (0,))
+
+
+def test_the_rule_is_used_at_the_first_place_alone() -> None:
+    terms, _ = places(choice())
+    assert "the first of parts in order" in terms.rules
+    for case in (choice(place=1), choice(down="false"), choice(shown=1)):
+        terms, _ = places(case)
+        assert "the first of parts in order" not in terms.rules
+
+
+def keyed(terms: Terms, kind: str, *, name: str = "x") -> Node:
+    """The largest element of part r."""
+    r, j = terms.variable("r", 3), terms.variable("j", 4)
+    body = terms.node("at", name, None, r, j)
+    found = summed(terms, kind, None, [("j", 4)], body)
+    assert isinstance(found, Node)
+    return found
+
+
+def test_another_order_inside_a_part_is_none() -> None:
+    """The inner place has to be the first of the same elements as the key, all of them."""
+    terms = Terms()
+    r, k = terms.variable("r", 3), terms.variable("k", 4)
+    own = terms.node("at", "x", None, r, k)
+    other = terms.node("at", "z", None, r, k)
+    short = terms.variable("k3", 3)
+    few = terms.node("at", "x", None, r, short)
+
+    def moved(*order: object) -> Term:
+        return terms.atom(terms.node("sort", *order), 0, 3) + r * 4
+
+    over = (r, 3)
+    key = keyed(terms, "maximum")
+    assert first_of_parts(terms, over, key, moved(True, k, 4, own, k, 0)) is not None
+    for wrong in (
+        moved(True, k, 4, other, k, 0),
+        moved(False, k, 4, own, k, 0),
+        moved(True, k, 4, own, k, 1),
+        moved(True, k, 4, own, k * 2, 0),
+        moved(True, short, 3, few, short, 0),
+        r * 4,
+    ):
+        assert first_of_parts(terms, over, key, wrong) is None
+    least = keyed(terms, "minimum")
+    assert first_of_parts(terms, over, least, moved(True, k, 4, own, k, 0)) is None
+
+
+def test_a_wrong_place_is_refused() -> None:
+    """The comparison with NumPy tells the parts taken in another order from those in theirs."""
+    module, ranges = program(choice())
+    terms, found = places(choice())
+    assert not compared(terms, found, module, choice(), ranges)
+    assert isinstance(found, Poly)
+    assert compared(terms, found * -1 + 11, module, choice(), ranges)
+
+
+MODEL = """\
+module @m level=target {
+  input %x : f32[8]
+  output %y : s32[1]
+}
+
+func @f phase=decode {
+  arg %x : f32[8]
+  %i = iota() shape=[8] dimension=0 dtype=s32 : s32[8]
+  %v, %s = sort(%x, %i) dimension=0 descending=true : f32[8], s32[8]
+  %y = slice(%s) start_indices=[0] limit_indices=[1] : s32[1]
+  return y = %y
+}
+"""
+RANKS = """\
+module @m level=target mesh=tp:2 {
+  input %x : f32[8]
+  output %y : s32[1]
+}
+
+func @f phase=decode {
+  arg %rank : s32[1]
+  arg %x : f32[8]
+  %r = reshape(%rank) shape=[] : s32[]
+  %four = constant() value=s32[](4) : s32[]
+  %at = multiply(%r, %four) : s32[]
+  %part = dynamic_slice(%x, %at) slice_sizes=[4] : f32[4]
+  %i = iota() shape=[4] dimension=0 dtype=s32 : s32[4]
+  %v, %s = sort(%part, %i) dimension=0 descending=true : f32[4], s32[4]
+  %best = slice(%v) start_indices=[0] limit_indices=[1] : f32[1]
+  %own = slice(%s) start_indices=[0] limit_indices=[1] : s32[1]
+  %start = broadcast_in_dim(%at) shape=[1] : s32[1]
+  %place = add(%own, %start) : s32[1]
+  %all = all_gather(%best) dimension=0 replica_groups=[[0,1]] : f32[2]
+  %places = all_gather(%place) dimension=0 replica_groups=[[0,1]] : s32[2]
+  %w, %t = sort(%all, %places) dimension=0 descending=true : f32[2], s32[2]
+  %y = slice(%t) start_indices=[0] limit_indices=[1] : s32[1]
+  return y = %y
+}
+"""
+
+
+def proved(text: str) -> bool:
+    return prove_refinement(parse(MODEL, "case"), parse(text, "case")).complete
+
+
+def test_a_token_that_ranks_choose_together_is_proved() -> None:
+    assert proved(RANKS)
+
+
+TURNED = "%{0}r = reverse(%{0}) dimensions=[0] : {1}[2]\n  "
+# What is changed, by what, in the program of each rank.
+WRONG: dict[str, tuple[tuple[str, str], ...]] = {
+    "the place without its part": (("%place = add(%own, %start)", "%place = add(%own, %own)"),),
+    "an offset of another size": (("value=s32[](4)", "value=s32[](3)"),),
+    "an offset after the slice": (
+        ("%start = broadcast_in_dim(%at)", "%start = broadcast_in_dim(%four)"),
+    ),
+    "of equal ones the last rank": (
+        (
+            "%w, %t = sort(%all, %places)",
+            TURNED.format("all", "f32")
+            + TURNED.format("places", "s32")
+            + "%w, %t = sort(%allr, %placesr)",
+        ),
+    ),
+    "of equal ones the last in a part": (
+        (
+            "%v, %s = sort(%part, %i)",
+            "%pr = reverse(%part) dimensions=[0] : f32[4]\n"
+            "  %ir = reverse(%i) dimensions=[0] : s32[4]\n  %v, %s = sort(%pr, %ir)",
+        ),
+    ),
+    "the smallest part": (
+        (
+            "sort(%all, %places) dimension=0 descending=true",
+            "sort(%all, %places) dimension=0 descending=false",
+        ),
+    ),
+    "places of the other rank": (
+        (
+            "%w, %t = sort(%all, %places)",
+            TURNED.format("places", "s32") + "%w, %t = sort(%all, %placesr)",
+        ),
+    ),
+    "the second": (
+        (
+            "%y = slice(%t) start_indices=[0] limit_indices=[1]",
+            "%y = slice(%t) start_indices=[1] limit_indices=[2]",
+        ),
+    ),
+    "a part that is not looked at": (
+        (
+            "%best = slice(%v) start_indices=[0] limit_indices=[1]",
+            "%best = slice(%part) start_indices=[0] limit_indices=[1]",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_token_that_is_chosen_wrongly_is_not_proved(what: str) -> None:
+    text = RANKS
+    for old, new in WRONG[what]:
+        assert old in text
+        text = text.replace(old, new)
+    assert not proved(text)
