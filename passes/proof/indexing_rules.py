@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 
 from graphgen.ir import Dim, DType, Op
 from graphgen.ir.dims import Poly
@@ -22,6 +21,7 @@ from graphgen.passes.proof.sums import (
     size_name,
     summed,
     variable_name,
+    without_padding,
 )
 from graphgen.passes.proof.terms import Node, Term, Terms, atom_node, free_depth
 
@@ -318,28 +318,9 @@ def _without_parts(terms: Terms, order: _Order) -> _Order:
 
 
 def _without_padding(terms: Terms, order: _Order, place: Dim) -> _Order:
-    """The elements without those at the end whose keys are -inf, for a place before these.
-
-    No number comes after -inf, and of equal ones the first comes first. Where NaN comes is a
-    question of special values, which real arithmetic has not.
-    """
-    key, name = order.key, order.variable
-    if not isinstance(key, Node) or key.kind != "if" or not isinstance(name, Poly):
-        return order
-    which, low = key.args[0], key.args[2]
-    if not isinstance(which, Node) or which.kind != "le0" or not isinstance(low, Node):
-        return order
-    last = name + _dim(which.args[0]) * -1
-    if low is not terms.node("const", repr(-inf)) or not isinstance(last, int):
-        return order
-    if not isinstance(order.size, int) or not 0 <= last < order.size:
-        return order
-    if not terms.within(place, 0, last):
-        return order
-    fresh = terms.variable(f"{variable_name(name)}_to_{last}", last + 1)
-    values = {variable_name(name): fresh}
-    parts = [replaced(terms, part, values) for part in (key, order.moved)]
-    return _Order(fresh, last + 1, parts[0], parts[1])
+    over = order.variable, order.size
+    variable, size, *parts = without_padding(terms, over, order.key, order.moved, place)
+    return _Order(variable, size, *parts)
 
 
 def _dim(value: object) -> Dim:

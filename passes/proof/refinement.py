@@ -22,6 +22,7 @@ from graphgen.ir.dims import Poly, symbols
 from graphgen.ops import OPS
 from graphgen.ops.traits import Trait
 from graphgen.passes.proof.choices import equal_in_cases
+from graphgen.passes.proof.chosen_tokens import MEANING, with_chosen_tokens
 from graphgen.passes.proof.cones import Cone, SharedValue
 from graphgen.passes.proof.congruence import congruent_values
 from graphgen.passes.proof.distinct_tables import in_images
@@ -49,6 +50,7 @@ from graphgen.passes.proof.pass_proof import Status
 from graphgen.passes.proof.prove_equal import deep_recursion, rounding_place
 from graphgen.passes.proof.rebuild import replaced, where
 from graphgen.passes.proof.refinement_result import Claim, RefinementProof
+from graphgen.passes.proof.step_programs import Steps, StepsProof, steps_of
 from graphgen.passes.proof.sums import variable_name
 from graphgen.passes.proof.terms import Node, Term, Terms, TooManySteps
 from graphgen.passes.proof.value_verdicts import (
@@ -96,6 +98,13 @@ def prove_refinement(
     visited = 0
     for function in after.programs():
         source = source_program(before, function)
+        steps = steps_of(after, function) if source is None else None
+        if steps is not None:
+            found = _proved_steps(before, after, steps, known, types)
+            claims, visited = claims + list(found.claims), visited + found.visited
+            assumed |= dict.fromkeys(found.assumptions)
+            rules.update(found.rules)
+            continue
         if source is None:
             why = "no program of the first module has its phase and sizes"
             names = [name for name, _ in function.outputs]
@@ -117,6 +126,23 @@ def prove_refinement(
     compared = len(known.matches) + len(known.verdicts)
     relation = _relation(before, after)
     return RefinementProof(claims, tuple(assumed), relation, sorted(rules), compared, visited)
+
+
+def _proved_steps(
+    before: Module, after: Module, steps: Steps, known: _Known, types: frozenset[DType]
+) -> RefinementProof:
+    """The proof of a program of several steps, which rests on that of one."""
+    source = source_program(before, steps.step)
+    if source is None:
+        why = "no program of the first module has the phase and sizes of a step"
+        function = steps.function
+        names = [name for name, _ in function.outputs]
+        return RefinementProof([Claim(function.name, x, Status.UNDECIDED, why) for x in names])
+    program = _Program(before, after, source, inlined(after, steps.step), known, types)
+    step = program.prove()
+    proof = StepsProof(after, steps, step, program.ranges(), program.promise.rows)
+    with deep_recursion():
+        return proof.prove()
 
 
 def _relation(before: Module, after: Module) -> str:
@@ -220,9 +246,15 @@ class _Program:
     shared: tuple[dict[Value, SharedValue], dict[Value, SharedValue]] = field(
         default_factory=lambda: ({}, {})
     )
+    # The first program as it was given: :attr:`source` may have the chosen tokens, too.
+    given: Function = field(init=False)
     ours: ProgramSide = field(init=False)
     theirs: ProgramSide = field(init=False)
     levels: dict[ProofLevel, tuple[Elements, Elements]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.given = self.source
+        self.source = with_chosen_tokens(self.source, self.target)
 
     def prove(self) -> RefinementProof:
         """The verdicts on the outputs."""
@@ -274,7 +306,8 @@ class _Program:
     def _assumptions(self) -> tuple[str, ...]:
         tables = [f"{name} has no element twice, and none below 0" for name in self._tables()]
         rows = ["row b of a call is row b of the caches, or idle"] if self.promise.rows else []
-        return (*rows, *tables)
+        tokens = [MEANING] if self.source is not self.given else []
+        return (*rows, *tokens, *tables)
 
     # ---- both programs ---------------------------------------------------------------------------
 
@@ -289,7 +322,7 @@ class _Program:
         tiles = _has_tiles(self.target) or bool(narrow)
         self.terms = Terms(quotients=tiles, narrow=narrow, distinct=frozenset(self._tables()))
         self.cuts, self.of_rows, self.shared = [], {}, ({}, {})
-        ranges = self._ranges()
+        ranges = self.ranges()
         given = ranges, self.promise
         known = self.known
         ours = side_of(self.terms, self.before, self.source, *given, "sum", known.ours)
@@ -314,7 +347,7 @@ class _Program:
         claims = [Claim(self.target.name, name, Status.UNDECIDED, why) for name in lost]
         return claims + self._claims()
 
-    def _ranges(self) -> dict[str, tuple[Dim, Dim]]:
+    def ranges(self) -> dict[str, tuple[Dim, Dim]]:
         """The domains of integers, as the interface states them."""
         out: dict[str, tuple[Dim, Dim]] = {}
         for row in self.before.entries(Role.INPUT):
@@ -345,7 +378,8 @@ class _Program:
             if len(op.results) != 1 or not op.results[0].dtype.is_float:
                 continue
             (value,) = op.results
-            if value in congruent[1]:
+            # One that nothing reads is compared as the output that it is.
+            if value in congruent[1] or not value.users:
                 continue
             found = waiting.get(_origin(value), [])
             if not found or not _leaves(value, self.target):
@@ -727,7 +761,7 @@ class _Program:
 
     def _by_row(self, name: str) -> bool:
         """True for results whose first dimension are the rows of a call."""
-        row = self.before.interface.get(name)
+        row = self.before.interface.get(name) or self.after.interface.get(name)
         return row is not None and row.role is Role.OUTPUT
 
     def _places(self, needs: Iterable[int]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
-from math import isfinite
+from math import inf, isfinite
 
 from graphgen.ir import Attrs, Dim
 from graphgen.ir.attrs import EMPTY
@@ -72,6 +72,35 @@ def in_place_of(
         variable = terms.variable(name, size)
         key, moved = renamed(terms, key, names), renamed(terms, moved, names)
     return terms.node("sort", down, variable, size, key, moved, place)
+
+
+def without_padding(
+    terms: Terms, over: tuple[Dim, Dim], key: Term, moved: Term, place: Dim
+) -> tuple[Dim, Dim, Term, Term]:
+    """A descending order without elements at the end whose keys are -inf, for a place before these.
+
+    No number comes after -inf, and of equal ones the first comes first. Where NaN comes is a
+    question of special values, which real arithmetic has not.
+
+    Returns:
+        The variable and its size, the key and what is moved: as given where nothing is left out.
+    """
+    name, size = over
+    if not isinstance(key, Node) or key.kind != "if" or not isinstance(name, Poly):
+        return name, size, key, moved
+    which, low = key.args[0], key.args[2]
+    if not isinstance(which, Node) or which.kind != "le0" or not isinstance(low, Node):
+        return name, size, key, moved
+    last = name + _dim(which.args[0]) * -1
+    known = isinstance(last, int) and isinstance(size, int) and 0 <= last < size
+    if low is not terms.node("const", repr(-inf)) or not known or not isinstance(last, int):
+        return name, size, key, moved
+    if not terms.within(place, 0, last):
+        return name, size, key, moved
+    fresh = terms.variable(f"{variable_name(name)}_to_{last}", last + 1)
+    values = {variable_name(name): fresh}
+    parts = [replaced(terms, part, values) for part in (key, moved)]
+    return fresh, last + 1, parts[0], parts[1]
 
 
 def truth_of_sum(terms: Terms, found: Term) -> Term:
@@ -158,9 +187,8 @@ def _chosen(terms: Terms, kind: str, ranges: list[Range], body: Term) -> Term | 
     (name, size), key = largest
     if yes != symbol(name) or not isinstance(no, int) or not terms.at_most(size + -1, no):
         return None
-    return terms.atom(
-        in_place_of(terms, True, (symbol(name), size), key, symbol(name), 0), 0, size + -1
-    )
+    kept = without_padding(terms, (symbol(name), size), key, symbol(name), 0)
+    return terms.atom(in_place_of(terms, True, kept[:2], *kept[2:], 0), 0, size + -1)
 
 
 def _atom_of(terms: Terms, term: Term) -> Node | None:

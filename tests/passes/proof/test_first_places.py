@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from math import inf
+
+import numpy as np
 import pytest
 
 from graphgen.ir.dims import Poly
 from graphgen.passes.proof.elements import RULES
 from graphgen.passes.proof.first_places import first_of_parts
+from graphgen.passes.proof.integers import at_most_zero, choose, is_zero
 from graphgen.passes.proof.refinement import prove_refinement
-from graphgen.passes.proof.sums import summed
+from graphgen.passes.proof.sums import summed, without_padding
 from graphgen.passes.proof.terms import Node, Term, Terms
 from graphgen.text import parse
 from tests.passes.proof.rule_cases import Case
-from tests.passes.proof.rule_checks import check, compared, elements, program
+from tests.passes.proof.rule_checks import TermValues, check, compared, elements, program
 
 # The largest of each part of x with its place in the whole, and the first of the largest of these.
 CHOICE = """\
@@ -126,6 +130,45 @@ def test_a_wrong_place_is_refused() -> None:
     assert not compared(terms, found, module, choice(), ranges)
     assert isinstance(found, Poly)
     assert compared(terms, found * -1 + 11, module, choice(), ranges)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
+def test_elements_without_padding_are_in_the_same_order(count: int) -> None:
+    """Padding at the end is left out at each place before it, and at no other."""
+    for place in range(5):
+        terms = Terms()
+        v = terms.variable("v", 5)
+        kept = at_most_zero(terms, v + (1 - count))
+        key = choose(terms, kept, terms.node("at", "x", None, v), terms.node("const", repr(-inf)))
+        found = without_padding(terms, (v, 5), key, v, place)
+        assert (found[1] == count) == (place < count)
+        before = terms.node("sort", True, v, 5, key, v, place)
+        after = terms.node("sort", True, found[0], found[1], found[2], found[3], place)
+        for seed in range(20):
+            rng = np.random.default_rng(seed)
+            # Few numbers, so that some are equal, and some as low as padding.
+            values = TermValues(terms, {"x": rng.choice([-inf, -1.0, 2.0], 5)})
+            if count > 1:
+                assert values.of(before, {}) == values.of(after, {})
+            elif place < count:
+                # One element alone is at place 0.
+                assert (found[0], found[3], values.of(before, {})) == (0, 0, 0)
+
+
+def test_other_numbers_than_padding_at_the_end_stay() -> None:
+    terms = Terms()
+    v = terms.variable("v", 5)
+    x, low = terms.node("at", "x", None, v), terms.node("const", repr(-inf))
+    least = terms.node("const", repr(-3.4028234663852886e38))
+    first, even = at_most_zero(terms, v + -2), is_zero(terms, v + -2)
+    last = at_most_zero(terms, v * -1 + 3)
+    for key in (
+        choose(terms, first, x, least),
+        choose(terms, even, x, low),
+        choose(terms, last, x, low),
+        choose(terms, first, low, x),
+    ):
+        assert without_padding(terms, (v, 5), key, v, 0) == (v, 5, key, v)
 
 
 MODEL = """\
