@@ -9,7 +9,7 @@ from graphgen.ir.dims import Poly
 from graphgen.ir.dtype import s32
 from graphgen.passes.proof.block_places import written_in_block, written_in_buffer
 from graphgen.passes.proof.elements import Elements, Index, element_rule, is_truth
-from graphgen.passes.proof.first_places import first_of_parts
+from graphgen.passes.proof.first_places import first_of_parts, order_of_parts
 from graphgen.passes.proof.floats import PLAIN, ProofLevel
 from graphgen.passes.proof.integers import at_most_zero, both, choose, is_zero, larger, smaller
 from graphgen.passes.proof.rebuild import by_each_other, node_rule, renamed, replaced, where
@@ -298,6 +298,8 @@ def _in_place(e: Elements, order: _Order, place: Dim, dtype: DType, *, down: boo
     """The element that comes at a place."""
     if down and place == 0 and e.level is not ProofLevel.EXACT:
         order = _without_parts(e.terms, order)
+    if e.level is not ProofLevel.EXACT:
+        order = _of_all_parts(e.terms, order, down=down)
     if down and e.level is not ProofLevel.EXACT:
         order = _without_padding(e.terms, order, place)
     moved, over = order.moved, (order.variable, order.size)
@@ -315,6 +317,13 @@ def _without_parts(terms: Terms, order: _Order) -> _Order:
     """The elements of all parts of which the largest ones are in order, for the first place."""
     found = first_of_parts(terms, (order.variable, order.size), order.key, order.moved)
     return order if found is None else _Order(*found[0], *found[1:])
+
+
+def _of_all_parts(terms: Terms, order: _Order, *, down: bool) -> _Order:
+    """The elements of all parts, where those of each part are in order."""
+    over = order.variable, order.size
+    found = order_of_parts(terms, down, over, order.key, order.moved)
+    return order if found is None else _Order(*over, *found)
 
 
 def _without_padding(terms: Terms, order: _Order, place: Dim) -> _Order:
