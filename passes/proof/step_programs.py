@@ -12,7 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from graphgen.exec.decode_steps import COUNT, STEP_COUNTS, STEP_TOKENS, STEPS, STOP_TOKENS
+from graphgen.exec.decode_steps import (
+    COUNT,
+    STEP_COUNTS,
+    STEP_RANDOM,
+    STEP_TOKENS,
+    STEPS,
+    STOP_TOKENS,
+)
 from graphgen.ir import Dim, Function, Module, Op, Role, Value
 from graphgen.ir.clone import clone_function
 from graphgen.passes.proof.chosen_tokens import TOKENS
@@ -212,6 +219,10 @@ class StepsProof:
         function, row = self.steps.function, self.module.interface.get(name)
         if row is not None and row.role is Role.STATE and number:
             return value is self.steps.calls[number - 1].results[self._place(name)]
+        every = function.arg(STEP_RANDOM) if name == "random" else None
+        if every is not None:
+            numbers = self.elements.at(every, (self.row(), number))
+            return self.elements.at(value, (self.row(),)) is numbers
         if name not in _INPUTS:
             return value is function.arg(name)
         at = self.row()

@@ -278,3 +278,137 @@ def test_a_token_that_is_chosen_wrongly_is_not_proved(what: str) -> None:
         assert old in text
         text = text.replace(old, new)
     assert not proved(text)
+
+
+# ---- the order of ordered parts ------------------------------------------------------------------
+
+ORDER = """\
+%i = iota() shape=[{parts},{size}] dimension=1 dtype=s32 : s32[{parts},{size}]
+%sv, %si = sort(%x, %i) dimension=1 descending={inner} : f32[{parts},{size}], s32[{parts},{size}]
+%p = iota() shape=[{parts},{size}] dimension={across} dtype=s32 : s32[{parts},{size}]
+%c = constant() value=s32[]({step}) : s32[]
+%w = broadcast_in_dim(%c) shape=[{parts},{size}] : s32[{parts},{size}]
+%o = multiply(%p, %w) : s32[{parts},{size}]
+%g = add(%si, %o) : s32[{parts},{size}]
+%fv = reshape(%{key}) shape=[{all}] : f32[{all}]
+%fg = reshape(%g) shape=[{all}] : s32[{all}]
+%lv, %y = sort(%fv, %fg) dimension=0 descending={outer} : f32[{all}], s32[{all}]"""
+
+
+def ordered(
+    parts: int = 2,
+    size: int = 3,
+    *,
+    step: int = 0,
+    across: int = 0,
+    key: str = "sv",
+    inner: str = "true",
+    outer: str = "true",
+) -> Case:
+    """Order ``parts`` times ``size`` elements, those of each part first."""
+    sizes = {"parts": parts, "size": size, "all": parts * size, "step": step or size}
+    text = ORDER.format(**sizes, across=across, key=key, inner=inner, outer=outer)
+    return Case(f"x:f32[{parts},{size}]", text)
+
+
+# Within the conditions, on their boundary, and outside.
+INSIDE = [ordered(2, 3), ordered(3, 2), ordered(2, 2), ordered(2, 4, step=1)]
+INSIDE += [ordered(inner="false", outer="false")]
+OUTSIDE = [ordered(1, 4), ordered(4, 1), ordered(inner="false"), ordered(outer="false")]
+# What is moved, or the key, depends on the place in the order of a part.
+OUTSIDE += [ordered(across=1, step=7), ordered(key="x")]
+
+
+@pytest.mark.parametrize("case", [*INSIDE, *OUTSIDE], ids=str)
+def test_the_order_of_ordered_parts_is_what_numpy_computes(case: Case) -> None:
+    assert not check(RULES["sort"], case)
+
+
+def test_the_rule_of_ordered_parts_is_used_within_its_conditions() -> None:
+    for cases, used in ((INSIDE, True), (OUTSIDE, False)):
+        for case in cases:
+            module, _ = program(case)
+            function, terms = module.function("f"), Terms()
+            e = elements(terms, function, 1, {}).in_real_arithmetic()
+            e.at(function.outputs[0][1], (terms.variable("i", function.outputs[0][1].shape[0]),))
+            assert ("the order of parts in order" in terms.rules) == used, case
+
+
+BEST = """\
+module @m level=target {
+  input %x : f32[8]
+  output %y : s32[3]
+}
+
+func @f phase=decode {
+  arg %x : f32[8]
+  %i = iota() shape=[8] dimension=0 dtype=s32 : s32[8]
+  %v, %s = sort(%x, %i) dimension=0 descending=true : f32[8], s32[8]
+  %y = slice(%s) start_indices=[0] limit_indices=[3] : s32[3]
+  return y = %y
+}
+"""
+BEST_OF_RANKS = """\
+module @m level=target mesh=tp:2 {
+  input %x : f32[8]
+  output %y : s32[3]
+}
+
+func @f phase=decode {
+  arg %rank : s32[1]
+  arg %x : f32[8]
+  %r = reshape(%rank) shape=[] : s32[]
+  %four = constant() value=s32[](4) : s32[]
+  %at = multiply(%r, %four) : s32[]
+  %part = dynamic_slice(%x, %at) slice_sizes=[4] : f32[4]
+  %i = iota() shape=[4] dimension=0 dtype=s32 : s32[4]
+  %v, %s = sort(%part, %i) dimension=0 descending=true : f32[4], s32[4]
+  %start = broadcast_in_dim(%at) shape=[4] : s32[4]
+  %place = add(%s, %start) : s32[4]
+  %all = all_gather(%v) dimension=0 replica_groups=[[0,1]] : f32[8]
+  %places = all_gather(%place) dimension=0 replica_groups=[[0,1]] : s32[8]
+  %w, %t = sort(%all, %places) dimension=0 descending=true : f32[8], s32[8]
+  %y = slice(%t) start_indices=[0] limit_indices=[3] : s32[3]
+  return y = %y
+}
+"""
+MANY_TURNED = "%{0}r = reverse(%{0}) dimensions=[0] : {1}[8]\n  "
+WRONG_ORDERS: dict[str, tuple[str, str]] = {
+    "places without their part": ("%place = add(%s, %start)", "%place = add(%s, %i)"),
+    "places in the part as it was": ("%place = add(%s, %start)", "%place = add(%i, %start)"),
+    "keys that are not in order": ("all_gather(%v)", "all_gather(%part)"),
+    "an offset of another size": ("value=s32[](4)", "value=s32[](2)"),
+    "of equal ones the last rank": (
+        "%w, %t = sort(%all, %places)",
+        MANY_TURNED.format("all", "f32")
+        + MANY_TURNED.format("places", "s32")
+        + "%w, %t = sort(%allr, %placesr)",
+    ),
+    "parts in ascending order": (
+        "%v, %s = sort(%part, %i) dimension=0 descending=true",
+        "%v, %s = sort(%part, %i) dimension=0 descending=false",
+    ),
+    "the lowest": (
+        "sort(%all, %places) dimension=0 descending=true",
+        "sort(%all, %places) dimension=0 descending=false",
+    ),
+    "all but the best": (
+        "slice(%t) start_indices=[0] limit_indices=[3]",
+        "slice(%t) start_indices=[1] limit_indices=[4]",
+    ),
+}
+
+
+def best_proved(text: str) -> bool:
+    return prove_refinement(parse(BEST, "case"), parse(text, "case")).complete
+
+
+def test_the_best_of_all_ranks_are_proved() -> None:
+    assert best_proved(BEST_OF_RANKS)
+
+
+@pytest.mark.parametrize("what", WRONG_ORDERS)
+def test_the_best_in_another_order_are_not_proved(what: str) -> None:
+    old, new = WRONG_ORDERS[what]
+    assert old in BEST_OF_RANKS
+    assert not best_proved(BEST_OF_RANKS.replace(old, new))

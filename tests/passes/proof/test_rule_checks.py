@@ -57,7 +57,7 @@ COMPARED = {
     *("narrow_numbers.as_number", "narrow_numbers.bound_of", "narrow_numbers.covers"),
     *("narrow_numbers.is_nonzero", "narrow_numbers.is_within", "narrow_numbers.kept_in"),
     *("narrow_numbers.simplified", "narrow_numbers.unrounded", "distinct_tables.in_images"),
-    *("first_places.first_of_parts", "sums.without_padding"),
+    *("first_places.first_of_parts", "first_places.order_of_parts", "sums.without_padding"),
 }
 
 

@@ -51,7 +51,7 @@ def claims_of(found: RefinementProof, module: Module) -> list[Claim]:
     return [claim for claim in found.claims if claim.program == name]
 
 
-@pytest.mark.parametrize("sampling", ["logits and best", "best"])
+@pytest.mark.parametrize("sampling", ["logits and best", "best", "drawn"])
 def test_two_steps_are_the_model_applied_twice(sampling: str) -> None:
     model, module = pair(sampling)
     found = prove_refinement(model, module)
@@ -192,6 +192,14 @@ WRONG: dict[str, Callable[[Module], None]] = {
     "nothing ends a row": never_ended,
     "another step": wrong_step,
 }
+
+
+def test_the_random_number_of_another_step_is_not_proved() -> None:
+    model, module = pair("drawn")
+    wrong = clone_module(module)
+    given_to("random")(wrong)
+    claims = claims_of(prove_refinement(model, wrong), wrong)
+    assert {claim.reason for claim in claims} == {"random of step 1 is another value"}
 
 
 @pytest.mark.parametrize("what", WRONG)
