@@ -28,6 +28,7 @@ from graphgen.passes.proof.congruence import congruent_values
 from graphgen.passes.proof.distinct_tables import in_images
 from graphgen.passes.proof.elements import Elements, Index, bodies_of, place_of
 from graphgen.passes.proof.equal_terms import equal_terms
+from graphgen.passes.proof.exponentials import equal_on_each_rank
 from graphgen.passes.proof.floats import ProofLevel
 from graphgen.passes.proof.integers import both, conjuncts, div, mod
 from graphgen.passes.proof.interface_relation import (
@@ -67,6 +68,8 @@ _MATCH_STEPS = 12_000
 _CLAIM_STEPS = 20_000
 # More of them where sums are compared by their parts.
 _PART_STEPS = 20_000
+# And for each rank, where ranks are compared one by one.
+_RANK_STEPS = 20_000
 # Ops of several layers: their values are compared only where nothing was found to differ before.
 _MANY_OPS = 500
 
@@ -465,7 +468,12 @@ class _Program:
         if level is not ProofLevel.REAL:
             return False
         self.terms.limit = self.terms.steps + _PART_STEPS
-        return equal_terms(self.terms, a, b)
+        if equal_terms(self.terms, a, b):
+            return True
+        if not _has_ring(self.target):
+            return False
+        self.terms.limit = self.terms.steps + _RANK_STEPS * self.after.ranks
+        return equal_on_each_rank(self.terms, a, b, self.after.ranks, equal_terms)
 
     def _active(self, a: Term, b: Term, row: Dim) -> tuple[Term, Term]:
         """Both elements where a row is not idle."""
@@ -918,3 +926,8 @@ def _has_tiles(function: Function) -> bool:
     return any(
         op.name == "while" or op.attrs.get("opcode") == "opt-barrier" for op in function.block
     )
+
+
+def _has_ring(function: Function) -> bool:
+    """True for a program whose ranks send parts of a softmax to each other."""
+    return any(op.name == "collective_permute" for op in function.block)

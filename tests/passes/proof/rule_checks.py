@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import product
-from math import isclose, isnan, prod
+from math import exp, isclose, isnan, prod
 
 import numpy as np
 
@@ -121,8 +121,10 @@ class TermValues:
         if name == "compare":
             equal = isinstance(how, Attrs) and how.text("direction") == "EQ"
             return values[0] == values[1] if equal else values[0] < values[1]
-        if name == "divide":
-            return values[0] / values[1]
+        if name in ("divide", "subtract"):
+            return values[0] / values[1] if name == "divide" else values[0] - values[1]
+        if name == "exponential":
+            return exp(values[0])
         if name in ("maximum", "abs"):
             return max(values) if name == "maximum" else abs(values[0])
         return {"add": sum, "multiply": prod, "product": prod}[str(name)](values)

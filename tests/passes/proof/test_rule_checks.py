@@ -15,6 +15,7 @@ from graphgen.passes.proof import (
     choices,
     distinct_tables,
     equal_terms,
+    exponentials,
     first_places,
     integers,
     narrow_numbers,
@@ -47,7 +48,8 @@ PARTS = {
     *("sums.linear", "sums.sum_names"),
 }
 # Functions whose checks are in test_equal_terms, in those of sums, in test_block_places, in
-# test_expert_buffers, in test_narrow_numbers, in test_distinct_tables and in test_first_places.
+# test_expert_buffers, in test_narrow_numbers, in test_distinct_tables, in test_first_places
+# and in test_exponentials.
 COMPARED = {
     *("split_sums.in_parts", "equal_terms.equal_terms", "sums.merged", "sums.only_block"),
     *("block_places.place_atom", "block_places.place_of", "block_places.end_of"),
@@ -57,6 +59,8 @@ COMPARED = {
     *("narrow_numbers.as_number", "narrow_numbers.bound_of", "narrow_numbers.covers"),
     *("narrow_numbers.is_nonzero", "narrow_numbers.is_within", "narrow_numbers.kept_in"),
     *("narrow_numbers.simplified", "narrow_numbers.unrounded", "distinct_tables.in_images"),
+    *("exponentials.equal_on_each_rank", "exponentials.in_equal_parts"),
+    *("exponentials.shifts_of", "exponentials.without_shifts"),
     *("first_places.first_of_parts", "first_places.order_of_parts", "sums.without_padding"),
 }
 
@@ -91,7 +95,7 @@ def test_a_normal_form_keeps_the_value_of_terms(name: str) -> None:
     "module",
     [
         *(block_places, integers, rebuild, sums, split_sums, products, equal_terms),
-        *(whole_numbers, narrow_numbers, choices, distinct_tables, first_places),
+        *(whole_numbers, narrow_numbers, choices, distinct_tables, first_places, exponentials),
     ],
     ids=lambda m: m.__name__[-8:],
 )
