@@ -1,4 +1,4 @@
-"""What ``next_tokens`` means of a model that gives logits alone: the best token of each row.
+"""The meaning of ``next_tokens`` for a model that gives logits alone: the best token of each row.
 
 The first program has no such output, so that a proof takes it to be the place of the largest
 logit, of equal ones the first, and says so.

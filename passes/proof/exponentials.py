@@ -51,7 +51,7 @@ def equal_on_each_rank(terms: Terms, a: Term, b: Term, ranks: int, equal: Equal)
 
 
 def _equal_in_parts(terms: Terms, a: Term, b: Term, parts: int, equal: Equal) -> bool:
-    """The same on one rank: sums of the first are those of so many parts, of some size."""
+    """The same on one rank: sums of the first over variables of a size are taken in parts."""
     left, right = without_shifts(terms, a), without_shifts(terms, b)
     theirs = _sizes(terms, right)
     sizes = [n for n in sorted(_sizes(terms, left)) if n % parts == 0 and n // parts in theirs]
@@ -76,7 +76,7 @@ def _sizes(terms: Terms, term: Term) -> set[int]:
 
 
 def in_equal_parts(terms: Terms, term: Term, size: int, parts: int) -> Term:
-    """A term whose sums over variables of a size are the sums of so many parts of these.
+    """A term whose sums over variables of a size are the sums of parts of these.
 
     Args:
         terms: of the proof.
@@ -143,7 +143,7 @@ def _is_one_of(terms: Terms, x: Node, shift: Node) -> bool:
 
 
 def _has_infinity(terms: Terms, term: Node) -> bool:
-    """True if a constant in a term is no finite number."""
+    """True if a constant in a term is infinite or NaN."""
     return any(
         node.kind == "const" and not isfinite(float(str(node.args[0])))
         for node in walked(terms, term)
@@ -315,7 +315,7 @@ def _operands(term: Term, name: str, to: Span) -> list[Term]:
 
 
 def _inverted(term: Term, to: Span) -> Node | None:
-    """What one is divided by."""
+    """The term that one is divided by."""
     if not isinstance(term, Node) or term.kind != "fn" or term.args[:2] != ("divide", to):
         return None
     one, held = term.args[3:]

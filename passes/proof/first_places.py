@@ -171,7 +171,7 @@ class _Parts:
         return found[0], found[1]
 
     def taken(self, moved: Term, key: Term) -> Term | None:
-        """What is moved with an element, where it is an integer."""
+        """The integer that is moved with an element."""
         if not isinstance(moved, Poly):
             return None
         values: dict[str, Dim] = {}

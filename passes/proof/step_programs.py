@@ -142,7 +142,7 @@ class StepsProof:
         return self.elements.integer(argument, index)
 
     def takes_part(self, number: int, row: Dim) -> bool | Node:
-        """Whether a row takes a step: it was asked to, and no token before it has ended it."""
+        """The condition that a row takes a step: asked to, and not ended by a token before it."""
         terms = self.terms
         asked = at_most_zero(terms, self._given(STEP_COUNTS, row) * -1 + (number + 1))
         if not number:
@@ -203,7 +203,7 @@ class StepsProof:
         return active_row(self.terms, row) if self.rows else True
 
     def _lost(self) -> str | None:
-        """Why the calls are not the steps of the model; ``None`` if they are."""
+        """The reason why calls are not the steps of the model; ``None`` if they are."""
         for claim in self.proof.claims:
             if self._is_needed(claim.output) and claim.status is Status.UNDECIDED:
                 return f"the program of one step is not proved: {claim.output}: {claim.reason}"
@@ -215,7 +215,7 @@ class StepsProof:
         return None
 
     def _is_input(self, number: int, name: str, value: Value) -> bool:
-        """Whether an operand of a call is the input, state or weight of that name."""
+        """True if an operand of a call is the input, state or weight of that name."""
         function, row = self.steps.function, self.module.interface.get(name)
         if row is not None and row.role is Role.STATE and number:
             return value is self.steps.calls[number - 1].results[self._place(name)]
@@ -230,7 +230,7 @@ class StepsProof:
         return self._same(number, name, self.elements.integer(value, index), at)
 
     def _same(self, number: int, name: str, found: Dim, row: Dim) -> bool:
-        """Whether an input of a row is as it is meant, and that of an idle row is idle."""
+        """True if an input of a row is as it is meant, and that of an idle row is idle."""
         terms, active = self.terms, self._active(row)
         meant: Term = self.meant(number, name, row)
         facts = active
@@ -243,7 +243,7 @@ class StepsProof:
         return where(terms, found, negated(terms, active)) == self.rows
 
     def _equal(self, number: int, found: Term, meant: Term, facts: bool | Node, row: Dim) -> bool:
-        """Whether both are equal where facts hold, whether or not a row takes the step before."""
+        """True if both are equal where facts hold, whether or not a row takes the step before."""
         terms, before = self.terms, self.takes_part(max(number - 1, 0), row)
         cases = [facts]
         for part in conjuncts(before) if isinstance(before, Node) else ():
@@ -256,7 +256,7 @@ class StepsProof:
         )
 
     def _lost_output(self, name: str, value: Value) -> str | None:
-        """Why an output is not what the steps leave; ``None`` if it is."""
+        """The reason why an output is not what the steps leave; ``None`` if it is."""
         last = self.steps.calls[-1]
         if name != STEP_TOKENS:
             known = [output for output, _ in self.steps.step.outputs]

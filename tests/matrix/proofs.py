@@ -64,15 +64,9 @@ NARROW: Mapping[str, Mapping[str, str]] = {
 # Values with which something is not proved yet, and why.
 OPEN: Mapping[str, Mapping[str, str]] = {
     "caches": {"rolled": "the cache forgets what the model's holds"},
-    "sampling": dict.fromkeys(
-        ("logits and best", "best", "drawn"), "the choice of a token over ranks has no rule"
-    ),
     "groups of experts": dict.fromkeys("23", "blocks of the experts of a group have no rule"),
-    "ranks of a prompt": dict.fromkeys(
-        ("2, in a ring", "2, in a balanced ring"), "parts of a softmax are joined with other maxima"
-    ),
-    "launches": {"several steps": "the model has no program of several steps"},
-    "tiles of attention": {"3x5": "parts of a softmax are joined with other maxima"},
+    "ranks of a prompt": {"2, in a balanced ring": "ranks hold tokens that are not side by side"},
+    "tiles of attention": {"3x5": "tiles that a mask hides are left out"},
 }
 # Two ranks, and rows that groups may share: most options mean nothing on one rank.
 BASE: Cell = {axis: values[0] for axis, values in AXES.items()} | {"ranks": "2", "rows": "4"}

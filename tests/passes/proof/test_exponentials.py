@@ -103,7 +103,7 @@ def test_sums_over_other_sizes_stay() -> None:
 
 
 def test_the_maximum_of_two_is_taken_apart_where_both_are_taken() -> None:
-    """Of one alone the other may be so large that nothing is left."""
+    """The other one may be so large that nothing is left of one alone."""
     terms = Terms()
     _, whole = element(softmax())
     assert isinstance(whole, Node)

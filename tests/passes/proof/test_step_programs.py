@@ -135,7 +135,7 @@ def exchanged(module: Module) -> None:
 
 
 def first_states(module: Module) -> None:
-    """What the first step leaves, returned."""
+    """The states after the first step, returned."""
     function, (first, second) = steps_in(module), calls(module)
     function.outputs = [
         (name, first.results[value.index] if value.op is second else value)
