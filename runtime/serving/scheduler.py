@@ -104,6 +104,8 @@ class Scheduler:
     broken: list[tuple[RequestProgress, Exception]] = field(
         default_factory=list[tuple[RequestProgress, Exception]]
     )
+    # Launches of prompts since answers had one.
+    _held: int = 0
 
     def enter(self, progress: RequestProgress) -> None:
         """Let a request wait for a row."""
@@ -224,18 +226,38 @@ class Scheduler:
     def launches(self) -> Iterator[Launch]:
         """The launches of one step: one that processes prompts, then one token of every answer.
 
-        The second launch takes what the first has finished, so that a prompt's second token does
-        not wait for another prompt.
+        The second launch takes what the first has finished. It is left out while
+        :meth:`_hold_answers` says so: a launch of few answers takes as long as one of all rows.
         """
         prompts = sorted((p for p in self.running if p.remaining > 1), key=_priority)
         if prompts:
             chosen = prompts[: self.options.prompts]
             yield Launch(tuple((p, self._count(p)) for p in chosen))
         answers = [p for p in self.running if p.remaining == 1 and not p.spent]
+        if self._hold_answers([p for p in prompts if p.remaining > 1], answers):
+            return
         if self.options.groups > 1:
             answers = self._next_group(answers)
         if answers:
             yield Launch(tuple((p, 1) for p in answers), answers=True)
+
+    def _hold_answers(
+        self, prompts: Sequence[RequestProgress], answers: Sequence[RequestProgress]
+    ) -> bool:
+        """True if prompts go first: they outnumber the streams, and take few launches.
+
+        As many launches of prompts as there are rows at most come between two tokens of an answer.
+
+        Args:
+            prompts: those that are not finished.
+            answers: rows that could take a launch; those that wait for their second token do not
+                stream yet.
+        """
+        streams = sum(len(p.tokens) + p.unread > 1 for p in answers)
+        launches = sum(-(-p.remaining // self._count(p)) for p in prompts)
+        holds = len(prompts) > streams and self._held + launches <= len(self.pool.rows)
+        self._held = self._held + 1 if holds else 0
+        return holds
 
     def _next_group(self, answers: Sequence[RequestProgress]) -> list[RequestProgress]:
         """The rows of one group: those that have waited longest, and none with an unread token."""

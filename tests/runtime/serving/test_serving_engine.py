@@ -299,6 +299,47 @@ def test_prompts_go_in_chunks_between_the_tokens_of_others():
     assert "short" in seen[4]
 
 
+def test_prompts_of_one_launch_go_before_the_answers_that_they_outnumber():
+    """A launch of one answer takes as long as one of four: rows are filled first."""
+    session = FakeSession(4, 64, 4, 1)
+    engine = engine_of(session)
+    for first, name in enumerate("abcd", 1):
+        engine.submit(ServingRequest(name, (first, 1, 2, 3), 2))
+    seen = ["".join(event.id for event in engine.step()) for _ in range(4)]
+    assert seen == ["a", "b", "c", "dabcd"]
+    assert not engine.busy
+
+
+def test_a_stream_goes_on_between_prompts_that_it_outnumbers():
+    session = FakeSession(3, 64, 4, 1)
+    engine = engine_of(session)
+    for name in ("a", "b"):
+        engine.submit(ServingRequest(name, (1, 2), 40))
+    for _ in range(3):
+        engine.step()
+    engine.submit(ServingRequest("c", (2, 2, 1, 1), 2))
+    assert [event.id for event in engine.step()] == ["c", "a", "b", "c"]
+
+
+def test_as_many_prompts_as_there_are_rows_come_between_two_tokens():
+    """However many requests end with their first token and are followed by others."""
+    session = FakeSession(3, 64, 4, 1)
+    engine = engine_of(session)
+    engine.submit(ServingRequest("stream", (1, 2), 40))
+    gaps, gap = [], 0
+    for number in range(40):
+        # Two prompts wait at any time, beside one stream.
+        for place in range(2):
+            id = f"{number}.{place}"
+            engine.submit(ServingRequest(id, (1 + place, 2, number % 5, 1), 1))
+        if "stream" in [event.id for event in engine.step()]:
+            gaps.append(gap)
+            gap = 0
+        gap += 1
+    assert len(gaps) > 8
+    assert max(gaps) <= 3 + 1
+
+
 def test_a_row_that_holds_the_beginning_is_taken_again():
     session = FakeSession(2, 64, 0, 1)
     engine = engine_of(session)
