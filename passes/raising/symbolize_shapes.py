@@ -32,6 +32,7 @@ from graphgen.ir import tensor as tensor_of
 from graphgen.ir.dims import bind, product
 from graphgen.ir.dtype import s32
 from graphgen.ops import OPS, Trait, has_trait
+from graphgen.ops.attr_types import DIM, DIMS
 from graphgen.passes.raising.index_analysis import wrapped
 
 
@@ -248,9 +249,9 @@ class _Function:
         attrs = dict(op.attrs)
         for item in OPS[op.name].attrs:
             value, second = attrs.get(item.name), beside.attrs.get(item.name)
-            if item.kind == "dim" and isinstance(value, int) and isinstance(second, int):
+            if item.type is DIM and isinstance(value, int) and isinstance(second, int):
                 attrs[item.name] = self.rule.dim(value, second)
-            elif item.kind == "dims":
+            elif item.type is DIMS:
                 pairs = zip(op.attrs.dims(item.name), beside.attrs.dims(item.name), strict=True)
                 attrs[item.name] = tuple(self.rule.dim(*pair) for pair in pairs)
             elif value != second:
