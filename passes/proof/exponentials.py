@@ -4,9 +4,9 @@
 of a softmax cancels. So one whose parts have their own maxima, as those of the ranks of a
 ring have, is the softmax of all: each part is multiplied by ``exp(own - new)`` before it is added.
 
-Real arithmetic keeps the range of types, so this holds for ``x`` and ``m`` where neither overflows
-and not all exponentials of a sum vanish: ``m`` is the maximum of numbers that ``x`` is one of, of
-which each is taken, and none is an infinite constant.
+A floating-point type has a range, which real arithmetic has not. So ``exp(x - m)`` is taken apart
+only where it neither overflows nor makes all terms of a sum vanish: ``m`` is the maximum of all
+``x`` of that softmax, and no infinite constant is in it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The serving engine: submit and cancel requests at any moment, and advance all of them by steps.
 
 One step gives rows to waiting requests, launches the prompts' next chunks, then one token for every
-row that answers. Rows are independent of each other, so the tokens of a request are those that it
-would get alone.
+row that answers, unless prompts go first (``Scheduler.launches``). Rows are independent of each
+other, so the tokens of a request are those that it would get alone.
 """
 
 from __future__ import annotations
